@@ -1,0 +1,1 @@
+"""Metrics that ship with Panelbench."""
