@@ -1,0 +1,1 @@
+"""Datasets for Panelbench: real loaders and simulators, one module each."""
