@@ -1,0 +1,130 @@
+"""What one sensor contributes at one step: a vector in the unit ball, and its sum over sensors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from panelbench import ColumnKind, NeighboringRelation
+
+if TYPE_CHECKING:
+    from panelbench import Schema
+
+
+def unfit(schema: Schema, values: tuple[str, ...]) -> str | None:
+    """None, or why the columns `values` of `schema` cannot make a feature."""
+    bounded = [c.name for c in schema.numeric if c.lower is not None and c.upper is not None]
+    missing = [name for name in values if name not in bounded]
+    if missing:
+        return (
+            f"needs numeric columns {list(values)} with public bounds, the schema has "
+            f"{bounded or 'none'}; set `values`"
+        )
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature:
+    """f = (w_c, w_v s_1, w_v s_2, ...), s the value of a column scaled to 0..1; f(absent) = 0.
+
+    w_c^2 + m w_v^2 = 1 with m value columns, so |f| <= 1 by construction. The feature of a sensor
+    depends on that sensor's report alone: values beyond the public bounds are clipped, a report
+    with a value that is not finite, or with a numeric value that is used in no coordinate beyond
+    its public bounds (a position off the segment), counts as absent.
+
+    Attributes:
+        count_weight: w_c, in (0, 1].
+        values: Indices of the value columns.
+        lower: Public lower bound of every column, shape (columns,).
+        upper: Public upper bound of every column, shape (columns,).
+    """
+
+    count_weight: float
+    values: tuple[int, ...]
+    lower: np.ndarray
+    upper: np.ndarray
+
+    def __post_init__(self) -> None:
+        if not 0 < self.count_weight <= 1:
+            raise ValueError(f"count_weight must lie in (0, 1], got {self.count_weight}.")
+        if not self.values and self.count_weight != 1:
+            raise ValueError("Without value columns count_weight must be 1.")
+
+    @classmethod
+    def of(cls, schema: Schema, *, count_weight: float, values: tuple[str, ...]) -> Self:
+        """The feature over the schema's columns called `values`."""
+        reason = unfit(schema, values)
+        if reason is not None:
+            raise ValueError(f"The feature {reason}.")
+        names = [column.name for column in schema.columns]
+        numeric = [column.kind is ColumnKind.NUMERIC for column in schema.columns]
+        bounds = [
+            (
+                -math.inf if column.lower is None or not number else column.lower,
+                math.inf if column.upper is None or not number else column.upper,
+            )
+            for column, number in zip(schema.columns, numeric, strict=True)
+        ]
+        return cls(
+            count_weight=count_weight if values else 1.0,
+            values=tuple(names.index(name) for name in values),
+            lower=np.array([low for low, _ in bounds]),
+            upper=np.array([high for _, high in bounds]),
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates."""
+        return 1 + len(self.values)
+
+    @property
+    def value_weight(self) -> float:
+        """w_v, 0 without value columns."""
+        if not self.values:
+            return 0.0
+        return math.sqrt(max(0.0, 1 - self.count_weight**2) / len(self.values))
+
+    def l2_sensitivity(self, relation: NeighboringRelation) -> float:
+        """Largest L2 norm by which one sensor changes a step's sum.
+
+        Add-or-remove: |f| <= 1. Replace-one: between two present reports only the value part
+        moves, by at most w_v sqrt(m) < 1; between present and absent |f| <= 1, and the larger of
+        the two counts. So both are 1: the coordinates are not negative and the first is constant,
+        which saves the factor sqrt(2) of a general feature with coordinates >= 0.
+        """
+        among_present = self.value_weight * math.sqrt(len(self.values))
+        if relation is NeighboringRelation.REPLACE_ONE:
+            return max(1.0, among_present)
+        return 1.0
+
+    def contributions(self, observations: np.ndarray, present: np.ndarray) -> np.ndarray:
+        """What every sensor contributes.
+
+        Args:
+            observations: Shape (..., sensors, columns).
+            present: Shape (..., sensors).
+
+        Returns:
+            Shape (..., sensors, size), exactly 0 where absent.
+        """
+        used = np.isin(np.arange(len(self.lower)), self.values)
+        finite = np.isfinite(observations)
+        inside = (observations >= self.lower) & (observations <= self.upper)
+        counted = present & (finite & (inside | used)).all(axis=-1)
+        f = np.zeros((*present.shape, self.size))
+        f[..., 0] = self.count_weight
+        for place, column in enumerate(self.values, start=1):
+            low, high = self.lower[column], self.upper[column]
+            value = np.where(finite[..., column], observations[..., column], low)
+            scaled = (value - low) / (high - low)
+            f[..., place] = self.value_weight * np.clip(scaled, 0.0, 1.0)
+        f /= np.maximum(np.linalg.norm(f, axis=-1, keepdims=True), 1.0)  # rounding may exceed 1
+        return np.where(counted[..., None], f, 0.0)
+
+    def sums(self, observations: np.ndarray, present: np.ndarray) -> np.ndarray:
+        """S, the sum of f over sensors: a sum, never a mean. Shape (..., size)."""
+        total: np.ndarray = self.contributions(observations, present).sum(axis=-2)
+        return total
