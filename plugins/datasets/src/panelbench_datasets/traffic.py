@@ -236,7 +236,7 @@ class _Inflow:
             wish = float(self.waiting.desired[index])
             if last < len(fleet.x) and fleet.lane[last] == lane + 1:
                 gap = fleet.x[last] - fleet.length[last] - ENTRY
-                speed = min(wish, float(fleet.speed[last])) if gap < 100 else wish
+                speed = min(wish, float(fleet.speed[last]))
                 if gap <= max(6.0, speed + 2.0):
                     continue
             else:

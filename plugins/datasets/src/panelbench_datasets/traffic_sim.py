@@ -19,7 +19,8 @@ from panelbench import (
     SensorStreams,
     UserTables,
 )
-from panelbench_datasets.split import split_users, within_rows
+from panelbench_datasets.files import Repairs
+from panelbench_datasets.tables import split_users, within_rows
 from panelbench_datasets.traffic import CAPS, LANES, MAX_SPEED, Tracks, simulate
 from panelbench_datasets.windows import STEP_SECONDS, Period, Windowing, sensor_streams
 
@@ -122,6 +123,7 @@ class TrafficSim(DatasetSource):
             ],
             self._windowing(),
             rng=rng,
+            repairs=Repairs(),
             title="Simulated congested traffic, density from vehicle reports",
         )
 
@@ -163,7 +165,7 @@ class TrafficSim(DatasetSource):
             nominal_users=NOMINAL_VEHICLES_PER_MINUTE * round(self.minutes) * self.periods,
             title="Simulated congested traffic, one table for each vehicle",
         )
-        repairs: dict[str, int] = {}
+        repairs = Repairs()
         frame = within_rows(frame, schema, repairs)
         train, test = split_users(frame, test_share=self.test_share, rng=rng)
-        return UserTables(schema=schema, train=train, test=test, repairs=repairs)
+        return UserTables(schema=schema, train=train, test=test, repairs=repairs.counts)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from panelbench import Column, DataError, PrivacyUnit, Schema, SensorStreams, Split
 from panelbench_datasets.traffic import MAX_SPEED
 
+if TYPE_CHECKING:
+    from panelbench_datasets.files import Repairs
+
 STEP_SECONDS = 0.2
 SHARES = (0.8, 0.1, 0.1)
+SHARED = "windows left out, a vehicle of theirs is in the next block"
 JAM_VEHICLES_PER_KM_AND_LANE = 200.0
 
 
@@ -135,7 +140,8 @@ def sensor_streams(
     *,
     rng: np.random.Generator,
     title: str,
-    repairs: dict[str, int] | None = None,
+    repairs: Repairs,
+    extra: dict[str, Any] | None = None,
 ) -> SensorStreams:
     """Windows of all periods as one dataset.
 
@@ -143,8 +149,6 @@ def sensor_streams(
 
     `extra["windows"]` holds for each window its period, first frame and all vehicle numbers.
     """
-    counted = dict(repairs or {})
-    counted["windows left out because a vehicle is in the next block"] = 0
     states, seen, splits, facts = [], [], [], []
     gap = round(windowing.gap_seconds / STEP_SECONDS)
     for number, period in enumerate(periods):
@@ -153,9 +157,7 @@ def sensor_streams(
         if windowing.blocked:
             wanted = blocks(period.frames, steps=windowing.steps, gap=gap)
             starts = separated(wanted, period, steps=windowing.steps)
-            counted["windows left out because a vehicle is in the next block"] += len(wanted) - len(
-                starts
-            )
+            repairs.add(SHARED, len(wanted) - len(starts))
         else:
             starts = _shuffled(period.frames, windowing.steps, rng)
         for start, split in starts:
@@ -175,8 +177,8 @@ def sensor_streams(
         state=np.stack(states),
         split=np.array(splits, dtype=np.int64),
         step_seconds=STEP_SECONDS,
-        repairs=counted,
-        extra={"windows": facts},
+        repairs=repairs.counts,
+        extra={"windows": facts, **(extra or {})},
     )
 
 
