@@ -6,9 +6,11 @@ calibration, settling a ledger) live in `accounting`.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from panelbench.errors import BudgetError
 
@@ -145,6 +147,21 @@ class Budget:
         """No bound; what references that are not private receive."""
         return cls(notion=Notion.UNLIMITED, relation=relation)
 
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-able description."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> Budget:
+        """The inverse of `to_json`."""
+        return cls(
+            **{
+                **raw,
+                "notion": Notion(raw["notion"]),
+                "relation": NeighboringRelation(raw["relation"]),
+            }
+        )
+
 
 def _noise_scale(name: str, value: float) -> None:
     if not (math.isfinite(value) and value > 0):
@@ -245,6 +262,11 @@ class ExponentialEvent:
 Event = GaussianEvent | SampledGaussianEvent | LaplaceEvent | ExponentialEvent
 """What a ledger is made of."""
 
+_EVENTS: dict[str, type[Event]] = {
+    cls.__name__: cls
+    for cls in (GaussianEvent, SampledGaussianEvent, LaplaceEvent, ExponentialEvent)
+}
+
 
 class Established(StrEnum):
     """How a guarantee is known to hold."""
@@ -290,3 +312,24 @@ class Guarantee:
                 f"The declared budget is stated under {self.declared.relation}, "
                 f"the guarantee under {self.relation}."
             )
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-able description, the kind of each event spelt out."""
+        ledger = [{"event": type(event).__name__, **vars(event)} for event in self.ledger]
+        return {**dataclasses.asdict(self), "ledger": ledger}
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> Guarantee:
+        """The inverse of `to_json`."""
+        return cls(
+            established=Established(raw["established"]),
+            unit=PrivacyUnit(raw["unit"]),
+            relation=NeighboringRelation(raw["relation"]),
+            ledger=tuple(
+                _EVENTS[event["event"]](**{k: v for k, v in event.items() if k != "event"})
+                for event in raw["ledger"]
+            ),
+            declared=None if raw["declared"] is None else Budget.from_json(raw["declared"]),
+            public=tuple(raw["public"]),
+            note=raw["note"],
+        )

@@ -1,0 +1,133 @@
+"""The command line: parses, hands over to `commands`, and turns errors into one line.
+
+What a command needs is imported when it runs, so that `--help` takes a fraction of a second with
+any number of plugins installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from panelbench.errors import PanelbenchError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DATA = "PANELBENCH_DATA"
+STATUSES = "unsupported, skipped, failed, timeout, oom, killed, invalid"
+
+
+def _parser() -> argparse.ArgumentParser:
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a Python file that is a plugin; may be given more than once",
+    )
+    shared.add_argument(
+        "--data", metavar="FOLDER", help=f"data directory (or the environment variable {DATA})"
+    )
+    shared.add_argument(
+        "--traceback", action="store_true", help="show where in the code an error came from"
+    )
+    as_json = argparse.ArgumentParser(add_help=False)
+    as_json.add_argument("--json", action="store_true", help="print JSON for programs")
+    stored = argparse.ArgumentParser(add_help=False)
+    stored.add_argument("grid", metavar="GRID", help="grid file, for example benchmarks/x.toml")
+    stored.add_argument(
+        "--store", default="results", metavar="FOLDER", help="record store (default: results)"
+    )
+    stored.add_argument(
+        "-d", "--dataset", action="append", default=[], metavar="GLOB", help="only these datasets"
+    )
+
+    parser = argparse.ArgumentParser(
+        prog="panelbench",
+        description="Benchmark differentially private mechanisms on data about people over time.",
+        epilog="Exit status: 0 all well, 1 an error, 2 wrong usage, 3 some cells failed, "
+        "130 interrupted.",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    def command(name: str, text: str, *parents: argparse.ArgumentParser) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text, parents=[shared, *parents])
+
+    listing = command("list", "List every plugin and what it brings.", as_json)
+    listing.add_argument("--strict", action="store_true", help="exit 1 if a plugin is unavailable")
+    describe = command("describe", "Describe one component and its parameters.", as_json)
+    describe.add_argument("name", metavar="NAME", help="full or unique short name")
+    check = command("check", "Put installed plugins through the exam every plugin takes.", as_json)
+    check.add_argument("names", nargs="*", metavar="PLUGIN", help="plugins; all by default")
+
+    data = command("data", "List data files, fetch one, or say where it belongs.", as_json)
+    data.add_argument("action", choices=["list", "get", "path"], nargs="?", default="list")
+    data.add_argument("name", nargs="?", metavar="DATASET", help="only this dataset")
+
+    command("plan", "Show the cells of a grid and which are done.", stored, as_json)
+    run = command("run", "Compute what is missing of a grid, then show its leaderboard.", stored)
+    run.add_argument(
+        "-m",
+        "--mechanism",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="compute only these mechanisms now",
+    )
+    run.add_argument("--workers", type=int, metavar="N", help="cells side by side (default: cores)")
+    run.add_argument(
+        "--retry", default="", metavar="STATUS,...", help=f"try again what ended as: {STATUSES}"
+    )
+    run.add_argument(
+        "--inline", action="store_true", help="no child processes, no limits: for debugging"
+    )
+    command("status", "Count the cells of a grid by status, list failures.", stored, as_json)
+    score = command("score", "Score the releases that are kept, without any mechanism.", stored)
+    score.add_argument("--workers", type=int, metavar="N")
+    score.add_argument("--retry", default="", metavar="STATUS,...")
+    explain = command("explain", "Say why a cell is done, or what made it new.", stored, as_json)
+    explain.add_argument("cell", metavar="CELL", help="the key of a cell, or its beginning")
+    board = command("leaderboard", "Print the leaderboard and write its CSV.", stored, as_json)
+    board.add_argument("--csv", metavar="FILE", help="where to write (default: in the store)")
+    board.add_argument("--all", action="store_true", help="print every component of a metric")
+    report = command("report", "Write the leaderboard as one HTML page.", stored)
+    report.add_argument("--html", metavar="FILE", help="where to write (default: in the store)")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.version:
+        from importlib.metadata import version
+
+        print(f"panelbench {version('panelbench')}")
+        return 0
+    if options.command is None:
+        parser.print_help()
+        return 2
+    if options.data is not None:
+        os.environ[DATA] = str(Path(options.data).expanduser().resolve())
+    try:
+        from panelbench import commands
+
+        return commands.COMMANDS[options.command](options)
+    except PanelbenchError as error:
+        if options.traceback:
+            traceback.print_exc()
+        print(f"panelbench: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("panelbench: interrupted; the same command goes on from here.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1

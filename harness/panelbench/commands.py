@@ -1,0 +1,409 @@
+"""What each command does and prints."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from panelbench.errors import GridError, PluginError, StoreError, unknown
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from panelbench.leaderboard import Board
+    from panelbench.loader import Plugin
+    from panelbench.plan import Plan
+    from panelbench.record import Record, Store
+
+KINDS = ("dataset", "mechanism", "metric")
+
+
+def _plugins(options: argparse.Namespace) -> dict[str, Plugin]:
+    from panelbench.catalog import installed
+
+    return installed(options.plugin)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _print_json(value: Any) -> None:  # noqa: ANN401 - JSON
+    print(json.dumps(value, indent=1, sort_keys=True, default=str))
+
+
+# -------------------------------------------------------------------- plugins
+
+
+def list_plugins(options: argparse.Namespace) -> int:
+    """`panelbench list`."""
+    from panelbench.catalog import ask_all
+
+    plugins = _plugins(options)
+    answers = ask_all(plugins.values())
+    broken = {name: answer.error for name, answer in answers.items() if answer.error}
+    if options.json:
+        shown = ("component", "name", "kind", "summary", "role")
+        _print_json(
+            {
+                name: {
+                    "version": plugins[name].version,
+                    "error": answer.error,
+                    "components": [
+                        {key: component[key] for key in shown if key in component}
+                        for component in answer.components
+                    ],
+                }
+                for name, answer in answers.items()
+            }
+        )
+    else:
+        if not plugins:
+            print("No plugin is installed; see plugins/README.md, or pass --plugin FILE.")
+        for kind in KINDS:
+            rows = [
+                (f"{name}/{component['name']}", component["kind"], component["summary"])
+                for name, answer in answers.items()
+                for component in answer.components
+                if component["component"] == kind
+            ]
+            width = max((len(row[0]) for row in rows), default=0)
+            print(f"{kind}s" if rows else f"no {kind}s")
+            for full, reads, summary in rows:
+                print(f"  {full:{width}}  {reads:14}  {summary}")
+        for name, reason in broken.items():
+            print(f"unavailable: {name}: {reason}")
+    return 1 if broken and options.strict else 0
+
+
+def describe(options: argparse.Namespace) -> int:
+    """`panelbench describe NAME`."""
+    from panelbench.catalog import ask_all
+
+    plugins = _plugins(options)
+    owner = options.name.split("/", 1)[0] if "/" in options.name else None
+    if owner is not None and owner not in plugins:
+        raise PluginError(unknown("plugin", owner, plugins))
+    answers = ask_all([plugins[owner]] if owner else plugins.values())
+    known: dict[str, list[dict[str, Any]]] = {}
+    for name, answer in answers.items():
+        if answer.error and owner:
+            raise PluginError(f"Plugin '{name}' is unavailable: {answer.error}")
+        for component in answer.components:
+            known.setdefault(f"{name}/{component['name']}", []).append(component)
+    found = {
+        full: components
+        for full, components in known.items()
+        if options.name in (full, full.split("/", 1)[1])
+    }
+    if not found:
+        raise PluginError(unknown("component", options.name, known))
+    if options.json:
+        _print_json(found)
+        return 0
+    for full, components in found.items():
+        for component in components:
+            print(f"{full} ({component['component']} of {component['kind']})\n")
+            print(component["doc"])
+            print("\nParameters and defaults:" if component["parameters"] else "\nNo parameters.")
+            for name, value in component["parameters"].items():
+                print(f"  {name} = {json.dumps(value)}")
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    """`panelbench check [PLUGIN]`."""
+    from panelbench.testing import examine
+
+    plugins = _plugins(options)
+    for name in options.names:
+        if name not in plugins:
+            raise PluginError(unknown("plugin", name, plugins))
+    files = [name for name, plugin in plugins.items() if plugin.is_file]
+    results = {}
+    for name in options.names or files or list(plugins):
+        _say(f"Examining {name}")
+        results[name] = examine(plugins[name])
+    if options.json:
+        _print_json({name: [vars(finding) for finding in r] for name, r in results.items()})
+    else:
+        for name, findings in results.items():
+            for finding in findings:
+                mark = "ok    " if finding.passed else "FAILED"
+                print(f"{mark} {name}: {finding.fact}" + (f": {finding.why}" * bool(finding.why)))
+    failed = sum(not finding.passed for r in results.values() for finding in r)
+    _say(f"{failed} of {sum(map(len, results.values()))} questions failed.")
+    return 1 if failed else 0
+
+
+def data(options: argparse.Namespace) -> int:
+    """`panelbench data list|get|path [DATASET]`."""
+    from panelbench import datafiles
+
+    files = datafiles.listing(_plugins(options), options.name)
+    if options.action == "get":
+        return datafiles.get(files, say=_say)
+    if options.json:
+        _print_json(files)
+    elif options.action == "path":
+        for file in files:
+            print(file["where"])
+    else:
+        for file in files:
+            print(f"{file['state']:8}  {file['dataset']:28}  {file['path']}")
+            if file["state"] != "found":
+                print(f"          {file['instructions']}")
+        if not files:
+            print("No dataset asked for reads files.")
+    return 0
+
+
+# ---------------------------------------------------------------------- grids
+
+
+def _store(options: argparse.Namespace) -> Store:
+    from panelbench.record import Store
+
+    return Store(Path(options.store).resolve())
+
+
+def _planned(options: argparse.Namespace) -> tuple[Plan, Store]:
+    from panelbench import grid
+    from panelbench.plan import make_plan
+
+    store = _store(options)
+    read = grid.read(Path(options.grid))
+    return make_plan(read, _plugins(options), store, say=_say, datasets=options.dataset), store
+
+
+def _kept_plan(options: argparse.Namespace) -> tuple[dict[str, Any], Store]:
+    """The plan as the grid last ran; no plugin and no data are needed to read it."""
+    from panelbench import grid
+
+    store = _store(options)
+    path = Path(options.grid)
+    name = grid.read(path).name if path.suffix == ".toml" else path.name
+    try:
+        kept: dict[str, Any] = json.loads((store.root / "plans" / f"{name}.json").read_text())
+    except (OSError, ValueError) as error:
+        raise StoreError(
+            f"The grid '{name}' was never run in the store '{options.store}'; "
+            f"run it first, or name its --store."
+        ) from error
+    return kept, store
+
+
+def plan(options: argparse.Namespace) -> int:
+    """`panelbench plan GRID`."""
+    from panelbench.plan import state_of
+    from panelbench.progress import duration
+    from panelbench.runner import short_name
+
+    made, store = _planned(options)
+    past: dict[str, list[float]] = {}  # seconds of finished cells, by mechanism
+    for record in store.records("cell"):
+        name = record.subject["mechanism"]["name"]
+        past.setdefault(name, []).append(sum(record.seconds.values()))
+    rows: list[dict[str, Any]] = []
+    for cell in made.cells:
+        state = state_of(made, cell, store)
+        ending = state.ending
+        times = past.get(cell.mechanism.name)
+        rows.append(
+            {
+                "key": cell.key,
+                "cell": short_name(cell),
+                "status": ending.status if ending is not None and state.done else "to do",
+                "seconds": None if not times else round(sum(times) / len(times), 2),
+            }
+        )
+    if options.json:
+        _print_json(rows)
+        return 0
+    for row in rows:
+        print(f"{row['key']}  {row['status']:12}  {row['cell']}")
+    left = [row for row in rows if row["status"] == "to do"]
+    known = [row["seconds"] for row in left if row["seconds"] is not None]
+    print(f"{len(rows)} cells, {len(left)} to do", end="")
+    if left:
+        total = duration(sum(known)) if known else "unknown"
+        print(f"; from past records {len(known)} of them need about {total} of one core", end="")
+    print(".")
+    return 0
+
+
+def _statuses(text: str) -> list[Any]:
+    from panelbench.record import Status
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in list(Status):
+            raise GridError(unknown("status", name, list(Status)))
+    return [Status(name) for name in names]
+
+
+def run(options: argparse.Namespace) -> int:
+    """`panelbench run GRID`, and `panelbench score GRID`, which leaves mechanisms alone."""
+    from panelbench.grid import matching
+    from panelbench.progress import Progress
+    from panelbench.runner import Runner, default_workers
+
+    only_scores = options.command == "score"
+    retry = _statuses(options.retry)
+    made, store = _planned(options)
+    globs = [] if only_scores else options.mechanism
+    wanted = {choice.name for choice in matching(made.grid.mechanisms, globs, "mechanism")}
+    cells = [cell for cell in made.cells if cell.mechanism.name in wanted]
+    inline = not only_scores and options.inline
+    runner = Runner(
+        made,
+        store,
+        workers=1 if inline else options.workers or default_workers(),
+        retry=retry,
+        only_scores=only_scores,
+        inline=inline,
+    )
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    todo = runner.todo(cells)
+    with Progress(len(cells), len(cells) - len(todo)) as progress:
+        runner.run(todo, progress)
+    board, kept = _board(made.to_json(), store)
+    _write(board, kept, store.root / f"{board.name}.csv", store.root / f"{board.name}.html")
+    return runner.exit_status(cells)
+
+
+def _board(kept: dict[str, Any], store: Store) -> tuple[Board, dict[str, Any]]:
+    from panelbench.leaderboard import make_board
+
+    return make_board(kept, store.records("cell"), store.records("score")), kept
+
+
+def _write(
+    board: Board,
+    kept: dict[str, Any],
+    to_csv: Path | None,
+    to_html: Path | None,
+    *,
+    full: bool = False,
+) -> None:
+    from panelbench.leaderboard import to_csv as csv_of
+    from panelbench.record import write_over
+    from panelbench.report import to_html as html_of
+    from panelbench.table import render
+
+    if to_csv is not None:
+        print(render(board, every_component=full))
+        write_over(to_csv, csv_of(board))
+        _say(f"Wrote {to_csv}")
+    if to_html is not None:
+        write_over(to_html, html_of(board, kept))
+        _say(f"Wrote {to_html}")
+
+
+def show_leaderboard(options: argparse.Namespace) -> int:
+    """`panelbench leaderboard GRID`."""
+    board, kept = _board(*_kept_plan(options))
+    if options.json:
+        _print_json([vars(row) for row in board.rows])
+        return 0
+    path = Path(options.csv or _store(options).root / f"{board.name}.csv")
+    _write(board, kept, path, None, full=options.all)
+    return 0
+
+
+def report(options: argparse.Namespace) -> int:
+    """`panelbench report GRID`."""
+    board, kept = _board(*_kept_plan(options))
+    _write(board, kept, None, Path(options.html or _store(options).root / f"{board.name}.html"))
+    return 0
+
+
+def status(options: argparse.Namespace) -> int:
+    """`panelbench status GRID`."""
+    kept, store = _kept_plan(options)
+    from panelbench.leaderboard import endings
+
+    rows = endings(kept, store.records("cell"), store.records("score"))
+    counts = Counter(row["status"] for row in rows)
+    if options.json:
+        _print_json({"counts": counts, "cells": rows})
+        return 0
+    for row in rows:
+        if row["status"] not in ("ok", "missing"):
+            where = f" ({row['phase']})" if row["phase"] else ""
+            print(f"{row['key']}  {row['status']}{where}  {row['cell']}: {row['error']}")
+            if row["log"]:
+                print(f"    log: {store.root / row['log']}")
+    print(", ".join(f"{count} {name}" for name, count in sorted(counts.items())) + ".")
+    return 0
+
+
+def explain(options: argparse.Namespace) -> int:
+    """`panelbench explain GRID CELL`."""
+    from panelbench.plan import state_of
+    from panelbench.runner import short_name
+
+    made, store = _planned(options)
+    records = list(store.records("cell"))
+    old = {r.key: r for r in records if r.key.startswith(options.cell)}
+    cells = [
+        cell
+        for cell in made.cells
+        if cell.key.startswith(options.cell)
+        or any(_public(record) == cell.public for record in old.values())
+    ]
+    if len(cells) != 1:
+        found = "is the beginning of several keys" if cells else "is no cell of this grid"
+        raise GridError(f"'{options.cell}' {found}; `panelbench plan` lists the keys.")
+    cell = cells[0]
+    state = state_of(made, cell, store)
+    answer: dict[str, Any] = {"key": cell.key, "cell": short_name(cell), "hashes": cell.hashes}
+    if state.record is not None:
+        missing = [metric.name for metric, score in state.scores if score is None]
+        answer |= {"state": f"hit: recorded as {state.record.status}", "missing_scores": missing}
+    else:
+        alike = [record for record in records if _public(record) == cell.public]
+        changed = {
+            record.key: {
+                name: {"was": record.subject["hashes"].get(name), "is": value}
+                for name, value in cell.hashes.items()
+                if record.subject["hashes"].get(name) != value
+            }
+            for record in alike
+        }
+        reason = "no record of such a cell" if not alike else "what a record depends on changed"
+        answer |= {"state": f"miss: {reason}", "changed": changed}
+    if options.json:
+        _print_json(answer)
+        return 0
+    print(f"{answer['cell']}\n{answer['key']}\n{answer['state']}")
+    for key, fields in answer.get("changed", {}).items():
+        for name, values in fields.items():
+            print(f"  {name} was {values['was']} in record {key}, is {values['is']} now")
+    for name in answer.get("missing_scores", []):
+        print(f"  score missing: {name}")
+    return 0
+
+
+def _public(record: Record) -> dict[str, Any]:
+    return {name: value for name, value in record.subject.items() if name != "hashes"}
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "list": list_plugins,
+    "describe": describe,
+    "check": check,
+    "data": data,
+    "plan": plan,
+    "run": run,
+    "score": run,
+    "status": status,
+    "explain": explain,
+    "leaderboard": show_leaderboard,
+    "report": report,
+}

@@ -1,0 +1,432 @@
+"""From a TOML file to cells: read, check, and expand a grid.
+
+Reading a grid needs no plugin. `resolve` asks the plugins whether what it names exists and fills
+in default parameters; `expand` makes the cells once the datasets are known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import hashlib
+import json
+import math
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from panelbench import catalog
+from panelbench.errors import BudgetError, GridError, PluginError, unknown
+from panelbench.extension import Role
+from panelbench.privacy import Budget, NeighboringRelation, Notion
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from panelbench.loader import Plugin
+
+KEY_LENGTH = 24
+_TABLES = {
+    "grid": (
+        *("name", "title", "seed", "repeats", "budgets", "limits"),
+        *("datasets", "mechanisms", "metrics"),
+    ),
+    "budgets": ("epsilon", "b_g", "rho", "delta", "alpha", "relation"),
+    "limits": ("seconds", "memory_mb", "threads"),
+    "choice": ("name", "label", "params"),
+}
+_NOTIONS = {
+    "epsilon": Notion.APPROXIMATE_DP,
+    "b_g": Notion.RENYI_DP,
+    "rho": Notion.ZERO_CONCENTRATED_DP,
+}
+
+
+def canonical(value: Any) -> str:  # noqa: ANN401 - JSON
+    """Canonical JSON, the text that every key is a hash of."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def key_of(value: Any) -> str:  # noqa: ANN401 - JSON
+    """A short hash of canonical JSON."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:KEY_LENGTH]
+
+
+def score_subject(
+    release: str,
+    *,
+    data: str,
+    metric: dict[str, Any],
+    stream: dict[str, Any],
+    hashes: dict[str, str],
+) -> dict[str, Any]:
+    """What the key of a score is a hash of: what was scored, against what, by which code."""
+    return {
+        "release": release,
+        "data": data,
+        "metric": metric,
+        "stream": stream,
+        "hashes": hashes,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A component and its parameters, as a grid names them or with all defaults filled in.
+
+    Attributes:
+        name: Name as given, full ("plugin/component") after `resolve`.
+        params: Parameters as given, all of them after `resolve`.
+        label: Name for people, or empty.
+        plugin: Name of the plugin, after `resolve`.
+        reads: Kind of dataset it offers, reads or scores, after `resolve`.
+        role: Role of a mechanism, after `resolve`.
+        files: Files of a dataset, after `resolve`.
+        components: Component names of a metric, after `resolve`.
+        given: Parameters as written in the grid, for labels.
+    """
+
+    name: str
+    params: dict[str, Any] = field(default_factory=dict)
+    label: str = ""
+    plugin: str = ""
+    reads: str = ""
+    role: str = ""
+    files: tuple[dict[str, Any], ...] = ()
+    components: tuple[str, ...] = ()
+    given: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What keys and random streams see."""
+        return {"name": self.name, "params": self.params}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one child process may use.
+
+    Attributes:
+        seconds: Wall-clock limit of one child.
+        memory_mb: Limit on the resident memory of a child and all its descendants, in MiB.
+        threads: Threads that numerical libraries in the child may start.
+    """
+
+    seconds: float = 3600.0
+    memory_mb: float = 4096.0
+    threads: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A question: which mechanisms on which data at which budgets, judged by which metrics."""
+
+    name: str
+    title: str
+    seed: int
+    repeats: int
+    notion: Notion
+    levels: tuple[float, ...]
+    delta: float | str
+    alpha: float
+    relations: tuple[NeighboringRelation, ...]
+    limits: Limits
+    datasets: tuple[Choice, ...]
+    mechanisms: tuple[Choice, ...]
+    metrics: tuple[Choice, ...]
+
+    def budgets(self, nominal_users: int | None) -> list[Budget]:
+        """The budgets for a dataset with that public number of users.
+
+        Raises:
+            GridError: Where delta depends on a number that the dataset does not publish.
+        """
+        delta = self.delta
+        if isinstance(delta, str):
+            if nominal_users is None:
+                raise GridError(
+                    f"delta = '{delta}' needs a dataset with a public number of users; "
+                    f"write a number instead, for example delta = 1e-5."
+                )
+            delta = nominal_users**-1.1
+        stated = next(name for name, notion in _NOTIONS.items() if notion is self.notion)
+        return [
+            Budget(
+                notion=self.notion,
+                relation=relation,
+                delta=delta,
+                alpha=self.alpha,
+                **{stated: level},
+            )
+            for relation in self.relations
+            for level in self.levels
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One planned run of one mechanism.
+
+    Attributes:
+        dataset: Which data.
+        mechanism: Which mechanism, with all parameters.
+        budget: What it may spend.
+        repeat: From 0.
+        seed: Root seed of the grid.
+        hashes: What must be the same for a record to be of use: "data" (content), "code" (of the
+            mechanism's plugin), "core" (of the harness), "lock" (versions of requirements).
+    """
+
+    dataset: Choice
+    mechanism: Choice
+    budget: Budget
+    repeat: int
+    seed: int
+    hashes: dict[str, str]
+
+    @property
+    def public(self) -> dict[str, Any]:
+        """The part that says what the cell is, hashes left out."""
+        return {
+            "dataset": self.dataset.identity,
+            "mechanism": self.mechanism.identity,
+            "budget": self.budget.to_json(),
+            "repeat": self.repeat,
+            "seed": self.seed,
+        }
+
+    @property
+    def key(self) -> str:
+        """Name of the cell's record."""
+        return key_of({**self.public, "hashes": self.hashes})
+
+    @property
+    def stream(self) -> dict[str, Any]:
+        """What the cell's random stream is spawned from.
+
+        The mechanism and the budget are left out on purpose: mechanisms that are compared on one
+        repeat share their random numbers, which is what makes differences between them paired.
+        """
+        return {"seed": self.seed, "dataset": self.dataset.identity, "repeat": self.repeat}
+
+
+def _table(raw: Any, which: str, where: str) -> dict[str, Any]:  # noqa: ANN401 - TOML
+    if not isinstance(raw, dict):
+        raise GridError(f"{where} must be a table, got {raw!r}.")
+    for name in raw:
+        if name not in _TABLES[which]:
+            raise GridError(f"{where}: {unknown('key', name, _TABLES[which])}")
+    return raw
+
+
+def _number(raw: Any, where: str, *, least: float, whole: bool = False) -> float:  # noqa: ANN401
+    right = isinstance(raw, int) if whole else isinstance(raw, int | float)
+    if not right or isinstance(raw, bool) or not math.isfinite(raw) or raw < least:
+        kind = "whole number" if whole else "number"
+        raise GridError(f"{where} must be a {kind} of at least {least}, got {raw!r}.")
+    return raw  # type: ignore[no-any-return] # checked above
+
+
+def _choices(raw: Any, where: str) -> tuple[Choice, ...]:  # noqa: ANN401 - TOML
+    if not isinstance(raw, list) or not raw:
+        raise GridError(f"A grid needs at least one [[{where}]] table with a name.")
+    choices: list[Choice] = []
+    for entry in raw:
+        table = _table(entry, "choice", f"[[{where}]]")
+        if not isinstance(table.get("name"), str):
+            raise GridError(f"[[{where}]] needs a name, got {table!r}.")
+        params = table.get("params", {})
+        if not isinstance(params, dict):
+            raise GridError(f"[[{where}]] {table['name']}: params must be a table.")
+        choice = Choice(
+            name=table["name"], params=params, given=params, label=str(table.get("label", ""))
+        )
+        if any(choice.identity == other.identity for other in choices):
+            raise GridError(f"[[{where}]] names '{choice.name}' twice with the same params.")
+        choices.append(choice)
+    return tuple(choices)
+
+
+def read(path: Path) -> Grid:
+    """Read and check a grid file.
+
+    Raises:
+        GridError: In one sentence, naming the file.
+    """
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise GridError(f"The grid file '{path}' cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise GridError(f"The grid file '{path}' is not valid TOML: {error}.") from error
+    try:
+        return _parse(raw, path.stem)
+    except (GridError, BudgetError) as error:
+        raise GridError(f"{path.name}: {error}") from error
+
+
+def _parse(raw: dict[str, Any], stem: str) -> Grid:
+    table = _table(raw, "grid", "The grid")
+    budgets = _table(table.get("budgets", {}), "budgets", "[budgets]")
+    axes = [axis for axis in _NOTIONS if axis in budgets]
+    if len(axes) != 1:
+        raise GridError("[budgets] needs exactly one of epsilon, b_g and rho, a list of numbers.")
+    levels = budgets[axes[0]]
+    if not isinstance(levels, list) or not levels:
+        raise GridError(f"[budgets] {axes[0]} must be a list of numbers, got {levels!r}.")
+    delta = budgets.get("delta", 1e-5)
+    if delta != "n^-1.1":
+        _number(delta, "[budgets] delta, where it is not 'n^-1.1',", least=0)
+    relations = budgets.get("relation", NeighboringRelation.ADD_OR_REMOVE_ONE.value)
+    relations = [relations] if isinstance(relations, str) else relations
+    for relation in relations:
+        if relation not in list(NeighboringRelation):
+            raise GridError(unknown("relation", str(relation), list(NeighboringRelation)))
+    limits = _table(table.get("limits", {}), "limits", "[limits]")
+    for name, value in limits.items():
+        _number(value, f"[limits] {name}", least=0.001, whole=name == "threads")
+    name = str(table.get("name", stem))
+    if not name or set(name) - set("abcdefghijklmnopqrstuvwxyz0123456789_-"):
+        raise GridError(f"name must hold only a-z, 0-9, '-' and '_', got '{name}'.")
+    grid = Grid(
+        name=name,
+        title=str(table.get("title", "")),
+        seed=int(_number(table.get("seed", 0), "seed", least=0, whole=True)),
+        repeats=int(_number(table.get("repeats", 1), "repeats", least=1, whole=True)),
+        notion=_NOTIONS[axes[0]],
+        levels=tuple(sorted(float(_number(v, f"[budgets] {axes[0]}", least=0)) for v in levels)),
+        delta=delta,
+        alpha=float(_number(budgets.get("alpha", 2.0), "[budgets] alpha", least=1)),
+        relations=tuple(NeighboringRelation(relation) for relation in relations),
+        limits=Limits(**limits),
+        datasets=_choices(table.get("datasets"), "datasets"),
+        mechanisms=_choices(table.get("mechanisms"), "mechanisms"),
+        metrics=_choices(table.get("metrics"), "metrics"),
+    )
+    grid.budgets(1000)  # budgets check themselves at birth
+    return grid
+
+
+def matching(choices: tuple[Choice, ...], globs: Sequence[str], kind: str) -> tuple[Choice, ...]:
+    """The choices whose full or short name matches one of the globs; all where there is no glob.
+
+    Raises:
+        GridError: Where nothing matches.
+    """
+    if not globs:
+        return choices
+    kept = tuple(
+        choice
+        for choice in choices
+        if any(
+            fnmatch.fnmatch(name, glob)
+            for glob in globs
+            for name in (choice.name, choice.name.rsplit("/", 1)[-1])
+        )
+    )
+    if not kept:
+        raise GridError(unknown(kind, globs[0], [choice.name for choice in choices]))
+    return kept
+
+
+def resolve(grid: Grid, plugins: dict[str, Plugin]) -> Grid:
+    """Check every name and parameter with its plugin and fill in the defaults.
+
+    Raises:
+        GridError: For an unavailable plugin, an unknown name or parameter, or a refused value.
+    """
+    wanted: dict[str, list[tuple[str, int, dict[str, Any]]]] = {}
+    for kind, choices in _by_kind(grid).items():
+        for index, choice in enumerate(choices):
+            try:
+                plugin, short = catalog.split_name(choice.name, kind, plugins)
+            except PluginError as error:
+                raise GridError(str(error)) from error
+            question = {"kind": kind, "name": short, "params": choice.params}
+            wanted.setdefault(plugin.name, []).append((kind, index, question))
+    with ThreadPoolExecutor(max_workers=max(1, len(wanted))) as pool:
+        asked = {
+            name: pool.submit(catalog.ask, plugins[name], [q for _, _, q in questions])
+            for name, questions in wanted.items()
+        }
+    resolved: dict[tuple[str, int], Choice] = {}
+    for name, questions in wanted.items():
+        answer = asked[name].result()
+        if answer.error:
+            raise GridError(f"Plugin '{name}' is unavailable: {answer.error}")
+        for (kind, index, question), facts in zip(questions, answer.choices, strict=True):
+            if "error" in facts:
+                raise GridError(facts["error"])
+            resolved[kind, index] = dataclasses.replace(
+                _by_kind(grid)[kind][index],
+                name=f"{name}/{question['name']}",
+                plugin=name,
+                params=facts["params"],
+                reads=facts["reads"],
+                role=facts.get("role", ""),
+                files=tuple(facts.get("files", ())),
+                components=tuple(facts.get("components", ())),
+            )
+    full = {
+        kind: tuple(resolved[kind, index] for index in range(len(choices)))
+        for kind, choices in _by_kind(grid).items()
+    }
+    offered = {dataset.reads for dataset in full["dataset"]}
+    for kind in ("mechanism", "metric"):
+        for choice in full[kind]:
+            if choice.reads not in offered:
+                raise GridError(
+                    f"The {kind} '{choice.name}' reads {choice.reads}, which no dataset of this "
+                    f"grid offers; add such a dataset or leave it out."
+                )
+    return dataclasses.replace(
+        grid, datasets=full["dataset"], mechanisms=full["mechanism"], metrics=full["metric"]
+    )
+
+
+def _by_kind(grid: Grid) -> dict[str, tuple[Choice, ...]]:
+    return {"dataset": grid.datasets, "mechanism": grid.mechanisms, "metric": grid.metrics}
+
+
+def expand(
+    grid: Grid,
+    contents: dict[str, tuple[str, int | None]],
+    hashes: dict[str, dict[str, str]],
+) -> list[Cell]:
+    """All cells of a resolved grid.
+
+    Args:
+        grid: A resolved grid.
+        contents: For each dataset (canonical identity) its content hash and public number of users.
+        hashes: For each plugin its "code", "core" and "lock" hashes.
+
+    Returns:
+        Cells in the order of the file; each mechanism only on datasets of the kind it reads, and
+        entries that spend nothing once per dataset and repeat.
+    """
+    cells: list[Cell] = []
+    for dataset in grid.datasets:
+        content, users = contents[canonical(dataset.identity)]
+        for mechanism in grid.mechanisms:
+            if mechanism.reads != dataset.reads:
+                continue
+            budgets = (
+                grid.budgets(users)
+                if mechanism.role == Role.PRIVATE
+                else [Budget.unlimited(relation=relation) for relation in grid.relations[:1]]
+            )
+            cells.extend(
+                Cell(
+                    dataset=dataset,
+                    mechanism=mechanism,
+                    budget=budget,
+                    repeat=repeat,
+                    seed=grid.seed,
+                    hashes={"data": content, **hashes[mechanism.plugin]},
+                )
+                for budget in budgets
+                for repeat in range(grid.repeats)
+            )
+    return cells

@@ -1,0 +1,396 @@
+"""From a plan and its records to the rows of a leaderboard and its CSV; pure functions."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from panelbench import accounting
+from panelbench.extension import Role
+from panelbench.grid import canonical, key_of, score_subject
+from panelbench.privacy import Budget, Established, Notion
+from panelbench.record import Status
+from panelbench.statistics import interval, standings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from panelbench.record import Record
+
+
+class Section(StrEnum):
+    """Where a row is shown; ranks exist in the first three only."""
+
+    SETTLED = "private-settled"
+    DECLARED = "private-declared"
+    BASELINE = "data-independent-baseline"
+    REFERENCE = "non-private-reference"
+    QUARANTINED = "quarantined"
+    INCOMPLETE = "incomplete"
+
+
+RANKED = (Section.SETTLED, Section.DECLARED, Section.BASELINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One entry, metric and budget; the fields are the CSV's columns, in order."""
+
+    dataset: str
+    mechanism: str
+    params: str
+    role: str
+    privacy_unit: str = ""
+    neighboring_relation: str = ""
+    epsilon: float | None = None
+    delta: float | None = None
+    alpha: float | None = None
+    b_g: float | None = None
+    rho: float | None = None
+    metric: str
+    component: str
+    unit: str = ""
+    direction: str = ""
+    mean: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    n_ok: int
+    n_planned: int
+    floor: float | None = None
+    difference_to_best: float | None = None
+    difference_lower: float | None = None
+    difference_upper: float | None = None
+    tie_group: int | None = None
+    rank: int | None = None
+    rank_lower: int | None = None
+    rank_upper: int | None = None
+    accounting: str = ""
+    audit_epsilon_lower: float | None = None
+    section: str
+    seconds: float | None = None
+    peak_mb: float | None = None
+    plugin: str
+    version: str
+
+
+COLUMNS = tuple(column.name for column in dataclasses.fields(Row))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excluded:
+    """An entry at one budget that has no row because its guarantee did not hold."""
+
+    dataset: str
+    mechanism: str
+    budget: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """A leaderboard.
+
+    Attributes:
+        name: Of the grid.
+        title: Of the grid.
+        rows: In the order of the grid, metrics inside entries.
+        details: For each row the detail of its score, mean over repeats.
+        quarantined: Entries whose claim exceeded the budget; they have no row.
+        failures: How many planned cells ended in each status that is not ok.
+        labels: Name for people of each (mechanism, params).
+    """
+
+    name: str
+    title: str
+    rows: list[Row]
+    details: list[dict[str, float]]
+    quarantined: list[Excluded]
+    failures: Counter[str]
+    labels: dict[tuple[str, str], str]
+
+
+@dataclass(kw_only=True)
+class _Group:
+    """All repeats of one entry at one budget."""
+
+    cell: dict[str, Any]
+    planned: int = 0
+    records: dict[int, Record] = field(default_factory=dict)
+    scores: dict[tuple[str, str], dict[int, dict[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def sound(self) -> list[Record]:
+        """The records of repeats that ended well."""
+        return [r for r in self.records.values() if r.status is Status.OK]
+
+
+@dataclass(kw_only=True)
+class _Draft:
+    """A row before it is ranked."""
+
+    row: Row
+    values: dict[int, float]
+    rivals: str
+    detail: dict[str, float]
+
+
+def describe_budget(raw: dict[str, Any]) -> str:
+    """A budget in the notion it is stated in."""
+    match raw["notion"]:
+        case Notion.APPROXIMATE_DP:
+            return f"epsilon {raw['epsilon']:g}"
+        case Notion.RENYI_DP:
+            return f"B_G {raw['b_g']:g}"
+        case Notion.ZERO_CONCENTRATED_DP:
+            return f"rho {raw['rho']:g}"
+    return "no budget"
+
+
+def make_board(plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[Record]) -> Board:
+    """The leaderboard of a plan, from whatever records there are.
+
+    Args:
+        plan: As `Plan.to_json` gives it.
+        cells: Newest records of cells; those the plan does not name are ignored.
+        scores: Newest records of scores; likewise.
+    """
+    by_key = {record.key: record for record in cells}
+    score_by_key = {record.key: record for record in scores}
+    groups: dict[str, _Group] = {}
+    for cell in plan["cells"]:
+        name = canonical([cell["dataset"], cell["mechanism"], cell["budget"]])
+        group = groups.setdefault(name, _Group(cell=cell))
+        group.planned += 1
+        _collect(group, cell, by_key.get(cell["key"]), plan["metrics"], score_by_key)
+    ended = endings(plan, by_key.values(), score_by_key.values())
+    drafts: list[_Draft] = []
+    quarantined: list[Excluded] = []
+    for group in groups.values():
+        reasons = [r.error for r in group.records.values() if _overspent(r)]
+        if reasons:
+            quarantined.append(
+                Excluded(
+                    dataset=group.cell["dataset_label"],
+                    mechanism=group.cell["label"],
+                    budget=describe_budget(group.cell["budget"]),
+                    reason=reasons[0],
+                )
+            )
+            continue
+        for metric in plan["metrics"]:
+            if metric["reads"] == group.cell["reads"]:
+                drafts.extend(_drafts(group, metric, plan["versions"]))
+    _rank(drafts)
+    return Board(
+        name=plan["grid"]["name"],
+        title=plan["grid"]["title"],
+        rows=[draft.row for draft in drafts],
+        details=[draft.detail for draft in drafts],
+        quarantined=quarantined,
+        failures=Counter(row["status"] for row in ended if row["status"] != Status.OK),
+        labels={
+            (cell["mechanism"]["name"], canonical(cell["mechanism"]["params"])): cell["label"]
+            for cell in plan["cells"]
+        },
+    )
+
+
+def _overspent(record: Record) -> bool:
+    return record.status is Status.INVALID and bool(record.guarantee)
+
+
+def _scores_of(
+    cell: dict[str, Any],
+    record: Record,
+    metrics: list[dict[str, Any]],
+    score_by_key: dict[str, Record],
+) -> Iterator[tuple[dict[str, Any], Record | None]]:
+    """Each metric that applies to an ok cell, with its record where there is one."""
+    for metric in metrics:
+        if metric["reads"] == cell["reads"]:
+            subject = score_subject(
+                record.release,
+                data=cell["data"],
+                metric=metric["identity"],
+                stream=cell["stream"],
+                hashes=metric["hashes"],
+            )
+            yield metric, score_by_key.get(key_of(subject))
+
+
+def _collect(
+    group: _Group,
+    cell: dict[str, Any],
+    record: Record | None,
+    metrics: list[dict[str, Any]],
+    score_by_key: dict[str, Record],
+) -> None:
+    """Sort a cell's record and scores into its group."""
+    if record is None:
+        return
+    group.records[cell["repeat"]] = record
+    if record.status is Status.OK:
+        for metric, score in _scores_of(cell, record, metrics, score_by_key):
+            for found in score.scores if score is not None else ():
+                where = canonical(metric["identity"]), found["component"]
+                group.scores.setdefault(where, {})[cell["repeat"]] = found
+
+
+def endings(
+    plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[Record]
+) -> list[dict[str, str]]:
+    """How each planned cell ended, its scores included: key, cell, status, phase, error, log."""
+    by_key = {record.key: record for record in cells}
+    score_by_key = {record.key: record for record in scores}
+    rows = []
+    for cell in plan["cells"]:
+        ending = by_key.get(cell["key"])
+        if ending is not None and ending.status is Status.OK:
+            for _, score in _scores_of(cell, ending, plan["metrics"], score_by_key):
+                if score is None or score.status is not Status.OK:
+                    ending = score
+                    break
+        told = f"{cell['label']} on {cell['dataset_label']}, {describe_budget(cell['budget'])}"
+        rows.append(
+            {
+                "key": cell["key"],
+                "cell": f"{told} #{cell['repeat']}",
+                "status": "missing" if ending is None else ending.status.value,
+                "phase": "" if ending is None else ending.phase,
+                "error": "" if ending is None else ending.error,
+                "log": "" if ending is None else ending.log,
+            }
+        )
+    return rows
+
+
+def _drafts(group: _Group, metric: dict[str, Any], versions: dict[str, str]) -> Iterable[_Draft]:
+    cell, sound = group.cell, group.sound
+    plugin = cell["mechanism"]["name"].split("/", 1)[0]
+    guarantee = sound[0].guarantee if sound else {}
+    figures = _figures(cell, guarantee)
+    for component in metric["components"]:
+        found = group.scores.get((canonical(metric["identity"]), component), {})
+        values = {repeat: score["value"] for repeat, score in sorted(found.items())}
+        whole = interval(list(values.values())) if values else None
+        some = next(iter(found.values()), {})
+        complete = len(values) == group.planned
+        row = Row(
+            dataset=cell["dataset_label"],
+            mechanism=cell["mechanism"]["name"],
+            params=canonical(cell["mechanism"]["params"]),
+            role=cell["role"],
+            privacy_unit=guarantee.get("unit", ""),
+            neighboring_relation=guarantee.get("relation", cell["budget"]["relation"]),
+            epsilon=figures.get("epsilon"),
+            delta=figures.get("delta"),
+            alpha=figures.get("alpha"),
+            b_g=figures.get("b_g"),
+            rho=figures.get("rho"),
+            metric=metric["identity"]["name"],
+            component=component,
+            unit=some.get("unit", ""),
+            direction=some.get("direction", ""),
+            mean=whole.mean if whole else None,
+            lower=whole.lower if whole else None,
+            upper=whole.upper if whole else None,
+            n_ok=len(values),
+            n_planned=group.planned,
+            floor=_mean([s["floor"] for s in found.values() if s["floor"] is not None]),
+            accounting=guarantee.get("established", ""),
+            section=_section(cell["role"], guarantee) if complete else Section.INCOMPLETE,
+            seconds=_mean([sum(record.seconds.values()) for record in sound]),
+            peak_mb=_mean([record.peak_mb for record in sound]),
+            plugin=plugin,
+            version=versions.get(plugin, ""),
+        )
+        names = {name for score in found.values() for name in score["detail"]}
+        detail = {
+            name: _mean([s["detail"][name] for s in found.values() if name in s["detail"]])
+            for name in sorted(names)
+        }
+        yield _Draft(
+            row=row,
+            values=values,
+            rivals=canonical([row.section, sorted(guarantee.get("public", ()))]),
+            detail={name: value for name, value in detail.items() if value is not None},
+        )
+
+
+def _mean(values: list[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def _section(role: str, guarantee: dict[str, Any]) -> Section:
+    match role, guarantee["established"]:
+        case Role.REFERENCE, _:
+            return Section.REFERENCE
+        case _, Established.NONE:  # a private mechanism run in a way that is not private
+            return Section.REFERENCE
+        case Role.BASELINE, _:
+            return Section.BASELINE
+        case _, Established.SETTLED:
+            return Section.SETTLED
+    return Section.DECLARED
+
+
+def _figures(cell: dict[str, Any], guarantee: dict[str, Any]) -> dict[str, float | None]:
+    """The budget in every notion; for entries without one, what their guarantee settles to."""
+    names = ("epsilon", "delta", "alpha", "b_g", "rho")
+    budget = Budget.from_json(cell["budget"])
+    if budget.notion is not Notion.UNLIMITED:
+        figures = dataclasses.asdict(accounting.equivalents(budget))
+        return {name: figures[name] for name in names}
+    settled = guarantee.get("figures", {})
+    return {
+        name: None if settled.get(name) is None else float(settled[name])
+        for name in ("epsilon", "b_g", "rho")
+    }
+
+
+def _rank(drafts: list[_Draft]) -> None:
+    """Rank the drafts inside each class, metric, component and budget."""
+    classes: dict[tuple[object, ...], list[_Draft]] = {}
+    for draft in drafts:
+        row = draft.row
+        if row.section in RANKED:
+            where = (row.dataset, row.privacy_unit, row.neighboring_relation, row.delta, row.alpha)
+            what = (row.epsilon, row.b_g, row.metric, row.component, draft.rivals)
+            classes.setdefault((*where, *what), []).append(draft)
+    for members in classes.values():
+        named = {canonical([d.row.mechanism, d.row.params]): d for d in members}
+        lower = members[0].row.direction == "lower"
+        places = standings({name: d.values for name, d in named.items()}, lower=lower)
+        for name, place in places.items():
+            gap = place.difference
+            named[name].row = dataclasses.replace(
+                named[name].row,
+                difference_to_best=gap.mean if gap else 0.0,
+                difference_lower=gap.lower if gap else None,
+                difference_upper=gap.upper if gap else None,
+                tie_group=place.tie_group,
+                rank=place.rank,
+                rank_lower=place.rank_lower,
+                rank_upper=place.rank_upper,
+            )
+
+
+def to_csv(board: Board) -> str:
+    """The board as CSV, byte for byte the same from the same records."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([_cell(getattr(row, name)) for name in COLUMNS] for row in board.rows)
+    return stream.getvalue()
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return format(value, ".10g") if isinstance(value, float) else str(value)

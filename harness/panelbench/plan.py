@@ -1,0 +1,292 @@
+"""From a grid to what has to be done: datasets materialised, hashes taken, cells made."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from panelbench import catalog, child, datafiles
+from panelbench.errors import GridError
+from panelbench.grid import (
+    Cell,
+    Choice,
+    Grid,
+    canonical,
+    expand,
+    key_of,
+    matching,
+    resolve,
+    score_subject,
+)
+from panelbench.record import Status, write_new, write_over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from panelbench.loader import Plugin
+    from panelbench.record import Record, Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A grid whose names, parameters and data are known to be there.
+
+    Attributes:
+        grid: The resolved grid.
+        plugins: Every plugin by name.
+        hashes: For each plugin that the grid names: "code", "core" and "lock".
+        versions: For each such plugin the versions behind its lock hash.
+        contents: Content hash of each dataset, by canonical identity.
+        cells: What is to be run, in the order of the file.
+    """
+
+    grid: Grid
+    plugins: dict[str, Plugin]
+    hashes: dict[str, dict[str, str]]
+    versions: dict[str, dict[str, str]]
+    contents: dict[str, str]
+    cells: list[Cell]
+
+    def metrics_for(self, cell: Cell) -> list[Choice]:
+        """The metrics that apply to a cell's release."""
+        return [m for m in self.grid.metrics if m.reads == cell.dataset.reads]
+
+    def score_subject(self, cell: Cell, release: str, metric: Choice) -> dict[str, Any]:
+        """What a score's key is a hash of."""
+        return score_subject(
+            release,
+            data=cell.hashes["data"],
+            metric=metric.identity,
+            stream=cell.stream,
+            hashes=self.hashes[metric.plugin],
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """What a leaderboard needs to know of the plan, JSON-able."""
+        return {
+            "grid": effective(self.grid),
+            "cells": [
+                {
+                    "key": cell.key,
+                    "label": label_of(cell.mechanism),
+                    "dataset_label": label_of(cell.dataset),
+                    "role": cell.mechanism.role,
+                    "reads": cell.dataset.reads,
+                    "data": cell.hashes["data"],
+                    "stream": cell.stream,
+                    **cell.public,
+                }
+                for cell in self.cells
+            ],
+            "metrics": [
+                {
+                    "identity": metric.identity,
+                    "reads": metric.reads,
+                    "components": metric.components,
+                    "hashes": self.hashes[metric.plugin],
+                }
+                for metric in self.grid.metrics
+            ],
+            "versions": {name: self.plugins[name].version for name in self.hashes},
+        }
+
+
+def label_of(choice: Choice) -> str:
+    """Name for people: the label, or the name with the parameters that the grid gave."""
+    if choice.label:
+        return choice.label
+    given = ", ".join(f"{name}={value}" for name, value in choice.given.items())
+    return f"{choice.name}({given})" if given else choice.name
+
+
+def effective(grid: Grid) -> dict[str, Any]:
+    """The grid with everything filled in, and its hash."""
+    raw = json.loads(json.dumps(dataclasses.asdict(grid)))
+    return {**raw, "hash": key_of(raw)}
+
+
+def file_hashes(choice: Choice) -> dict[str, str]:
+    """Hashes of the files a dataset reads.
+
+    Raises:
+        GridError: Where one is missing, saying how to get it.
+    """
+    found: dict[str, str] = {}
+    for file in choice.files:
+        path = datafiles.find(file)
+        if path is not None:
+            found[file["path"]] = datafiles.sha256_of(path)
+        elif file["required"]:
+            folder = datafiles.directory()
+            where = f"'{folder}'" if folder else "no data directory (name one with --data)"
+            raise GridError(
+                f"The dataset '{choice.name}' needs the file '{file['path']}', which is not in "
+                f"{where}. {file['instructions']}"
+            )
+    return found
+
+
+def make_plan(
+    grid: Grid,
+    plugins: dict[str, Plugin],
+    store: Store,
+    *,
+    say: Callable[[str], None],
+    datasets: Sequence[str] = (),
+) -> Plan:
+    """Resolve a grid, materialise its datasets where they are not yet, and make its cells.
+
+    Args:
+        grid: As read.
+        plugins: As found.
+        store: Where datasets go.
+        say: Told what takes time.
+        datasets: Globs of the datasets to keep; all where there are none.
+
+    Raises:
+        GridError: Where a name, a parameter, a file or a dataset is at fault.
+    """
+    grid = resolve(grid, plugins)
+    kept = matching(grid.datasets, datasets, "dataset")
+    grid = dataclasses.replace(grid, datasets=kept)
+    names = sorted({c.plugin for c in (*grid.datasets, *grid.mechanisms, *grid.metrics)})
+    versions = {name: catalog.versions(plugins[name].distribution) for name in names}
+    hashes = {
+        name: {
+            "code": catalog.code_hash(plugins[name])[:16],
+            "core": catalog.core_hash()[:16],
+            "lock": key_of(versions[name])[:16],
+        }
+        for name in names
+    }
+    stop = threading.Event()
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        jobs = [
+            pool.submit(
+                _materialise,
+                choice,
+                plugins[choice.plugin],
+                hashes=hashes[choice.plugin],
+                grid=grid,
+                store=store,
+                say=say,
+                stop=stop,
+            )
+            for choice in grid.datasets
+        ]
+        try:
+            contents = dict(job.result() for job in jobs)
+        except BaseException:
+            stop.set()
+            raise
+    plan = Plan(
+        grid=grid,
+        plugins=plugins,
+        hashes=hashes,
+        versions=versions,
+        contents={identity: content for identity, (content, _) in contents.items()},
+        cells=expand(grid, contents, hashes),
+    )
+    write_over(store.root / "plans" / f"{grid.name}.json", json.dumps(plan.to_json()))
+    return plan
+
+
+def _materialise(
+    choice: Choice,
+    plugin: Plugin,
+    *,
+    hashes: dict[str, str],
+    grid: Grid,
+    store: Store,
+    say: Callable[[str], None],
+    stop: threading.Event,
+) -> tuple[str, tuple[str, int | None]]:
+    identity = {
+        "dataset": choice.identity,
+        "seed": grid.seed,
+        "files": file_hashes(choice),
+        "hashes": hashes,
+    }
+    note = store.root / "sources" / f"{key_of(identity)}.json"
+    content = _content(note)
+    meta = None if content is None else store.meta("datasets", content)
+    if content is None or meta is None:
+        note.unlink(missing_ok=True)
+        say(f"Preparing dataset {label_of(choice)}")
+        outcome = child.supervise(
+            {
+                "task": "load",
+                "store": str(store.root),
+                "plugin": dataclasses.asdict(plugin),
+                "dataset": choice.identity,
+                "seed": grid.seed,
+                "records": [],
+            },
+            limits=grid.limits,
+            log=store.root / "logs" / f"dataset-{key_of(identity)}.log",
+            cache=store.root / "cache",
+            stop=stop,
+        )
+        content = outcome.facts.get("content")
+        if outcome.status is not Status.OK or content is None:
+            reason = outcome.facts.get("error") or outcome.error or "it gave no data"
+            raise GridError(f"The dataset '{label_of(choice)}' could not be prepared: {reason}")
+        write_new(note, json.dumps({"content": content, **identity}))
+        meta = store.meta("datasets", content)
+    users = None if meta is None else meta["schema"]["nominal_users"]
+    return canonical(choice.identity), (content, users)
+
+
+def _content(note: Path) -> str | None:
+    try:
+        found: str = json.loads(note.read_text(encoding="utf-8"))["content"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """What the store holds of one planned cell.
+
+    Attributes:
+        cell: The cell.
+        record: Its newest record, or None.
+        scores: For each metric that applies, its newest record, or None.
+    """
+
+    cell: Cell
+    record: Record | None
+    scores: list[tuple[Choice, Record | None]]
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to compute."""
+        return self.record is not None and (
+            self.record.status is not Status.OK or all(score for _, score in self.scores)
+        )
+
+    @property
+    def ending(self) -> Record | None:
+        """The record that decides the cell's status: its own, or that of a score not ok."""
+        if self.record is None or self.record.status is not Status.OK:
+            return self.record
+        bad = [s for _, s in self.scores if s is not None and s.status is not Status.OK]
+        return bad[0] if bad else self.record
+
+
+def state_of(plan: Plan, cell: Cell, store: Store) -> State:
+    """Look a cell and its scores up in the store."""
+    record = store.latest("cell", cell.key)
+    scores: list[tuple[Choice, Record | None]] = []
+    if record is not None and record.status is Status.OK:
+        for metric in plan.metrics_for(cell):
+            key = key_of(plan.score_subject(cell, record.release, metric))
+            scores.append((metric, store.latest("score", key)))
+    return State(cell=cell, record=record, scores=scores)

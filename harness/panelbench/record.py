@@ -1,0 +1,353 @@
+"""Records and the store: one JSON file a cell and a score, written once, never overwritten.
+
+Layout of a store, all names in [a-z0-9._-]:
+
+    datasets/<content hash>/    arrays and description of a materialised dataset
+    sources/<source key>.json   which content hash a source gave
+    releases/<release hash>/    arrays, description and guarantee of a release
+    records/<cell key>-<attempt>.json
+    scores/<score key>-<attempt>.json
+    plans/<grid>.json           what the grid planned when it last ran
+    logs/, leases/              what children printed; who works on what
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import socket
+import tempfile
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import psutil
+
+from panelbench.errors import StoreError
+from panelbench.grid import KEY_LENGTH, canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SCHEMA_VERSION = 1
+_FILE = re.compile(rf"([0-9a-f]{{{KEY_LENGTH}}})-(\d+)\.json")
+
+
+class Status(StrEnum):
+    """How a cell, or a score, ended."""
+
+    OK = "ok"
+    UNSUPPORTED = "unsupported"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    OOM = "oom"
+    KILLED = "killed"
+    INVALID = "invalid"
+
+
+FAILURES = frozenset({Status.FAILED, Status.TIMEOUT, Status.OOM, Status.KILLED, Status.INVALID})
+"""Statuses that make `run` exit with 3; unsupported and skipped are answers, not failures."""
+
+
+class Phase(StrEnum):
+    """What a child was doing."""
+
+    LOAD = "load"
+    RELEASE = "release"
+    SCORE = "score"
+    WRITE = "write"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What became of one cell, or of one metric on one release.
+
+    Attributes:
+        key: Key of the cell or the score; with `attempt`, the file name.
+        attempt: From 1; a retry adds one and keeps the old file.
+        what: "cell" or "score".
+        subject: For a cell its public part and "hashes"; for a score "release", "metric", "code",
+            "stream".
+        status: How it ended.
+        phase: Where it ended, for a status other than ok.
+        error: Last line of the error, or the reason; empty for ok.
+        log: Path of the log below the store.
+        release: Hash of the release, for an ok cell.
+        guarantee: The guarantee as the mechanism stated it, and "figures" as settled.
+        budget_figures: The budget in every notion.
+        scores: For an ok score, one entry a component.
+        info: What the mechanism tells about the release, and the loader's repairs.
+        seconds: Wall-clock seconds inside the child, by phase.
+        peak_mb: Peak resident memory of the child, MiB.
+        versions: Versions of the plugin, its requirements and Python.
+        hardware: Host, machine, cores, limits, workers: recorded, not keyed.
+        started: UTC, ISO 8601.
+        schema_version: Of this layout.
+    """
+
+    key: str
+    attempt: int
+    what: str
+    subject: dict[str, Any]
+    status: Status
+    phase: str = ""
+    error: str = ""
+    log: str = ""
+    release: str = ""
+    guarantee: dict[str, Any] = field(default_factory=dict)
+    budget_figures: dict[str, Any] = field(default_factory=dict)
+    scores: list[dict[str, Any]] = field(default_factory=list)
+    info: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    peak_mb: float = 0.0
+    versions: dict[str, str] = field(default_factory=dict)
+    hardware: dict[str, Any] = field(default_factory=dict)
+    started: str = ""
+    schema_version: int = SCHEMA_VERSION
+
+    def to_json(self) -> str:
+        """Stable text; infinities are written as the strings "inf" and "-inf"."""
+        return json.dumps(_finite(dataclasses.asdict(self)), indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The inverse of `to_json`.
+
+        Raises:
+            StoreError: For a record of a newer version, or one that is no record.
+        """
+        try:
+            raw = json.loads(text)
+            version = raw.get("schema_version")
+        except (ValueError, AttributeError) as error:
+            raise StoreError(f"it is not a JSON record ({error})") from error
+        if not isinstance(version, int) or version > SCHEMA_VERSION:
+            raise StoreError(
+                f"it has record version {version}, this Panelbench reads up to {SCHEMA_VERSION}; "
+                f"upgrade Panelbench"
+            )
+        try:
+            return cls(**{**raw, "status": Status(raw["status"])})
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(f"it is not a complete record ({error})") from error
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 - JSON
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def write_new(path: Path, text: str) -> bool:
+    """Write a file atomically, once: False if it was there already, and then it is untouched.
+
+    The text is flushed to disk under a temporary name, and the final name is linked to it, so a
+    reader sees all of it or nothing, and two writers cannot both win.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return True
+
+
+def write_over(path: Path, text: str) -> None:
+    """Write a file that may change (a plan, a CSV) so that a reader sees the old or the new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+    with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    Path(temporary).chmod(0o644)
+    Path(temporary).replace(path)
+
+
+class Store:
+    """A folder of records, releases and materialised datasets."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    # ---------------------------------------------------------------- records
+
+    def _folder(self, what: str) -> Path:
+        return self.root / {"cell": "records", "score": "scores"}[what]
+
+    def add(self, record: Record) -> bool:
+        """Write a record; False if that attempt was recorded already (the old one stays)."""
+        path = self._folder(record.what) / f"{record.key}-{record.attempt}.json"
+        try:
+            return write_new(path, record.to_json())
+        except OSError as error:
+            raise StoreError(
+                f"The record '{path}' could not be written: {error.strerror}; free some space or "
+                f"choose another --store and run the same command again."
+            ) from error
+
+    def latest(self, what: str, key: str) -> Record | None:
+        """The newest attempt under a key, or None."""
+        found = None
+        attempt = 1
+        while (path := self._folder(what) / f"{key}-{attempt}.json").exists():
+            found = path
+            attempt += 1
+        return None if found is None else read_record(found)
+
+    def records(self, what: str) -> Iterator[Record]:
+        """The newest attempt of every key, in the order of the keys.
+
+        Raises:
+            StoreError: Naming the first file that is not a record.
+        """
+        newest: dict[str, tuple[int, Path]] = {}
+        folder = self._folder(what)
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            match = _FILE.fullmatch(path.name)
+            if match and int(match[2]) > newest.get(match[1], (0, path))[0]:
+                newest[match[1]] = int(match[2]), path
+        for _, path in newest.values():
+            yield read_record(path)
+
+    # ---------------------------------------------------------------- arrays
+
+    def put(self, kind: str, arrays: dict[str, Any], meta: dict[str, Any]) -> str:
+        """Keep named arrays and their description under the hash of both; return the hash."""
+        import numpy as np  # noqa: PLC0415 - `list` and `status` never need it
+
+        names = sorted(arrays)
+        plain = [np.ascontiguousarray(arrays[name]) for name in names]
+        digest = hashlib.sha256(canonical([names, _finite(meta)]).encode())
+        for array in plain:
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(array.tobytes())
+        key = digest.hexdigest()[:KEY_LENGTH]
+        target = self.root / kind / key
+        if target.is_dir():
+            return key
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix="."))
+        try:
+            for index, array in enumerate(plain):
+                np.save(temporary / f"{index}.npy", array, allow_pickle=False)
+            text = json.dumps({"names": names, "meta": _finite(meta)})
+            (temporary / "meta.json").write_text(text, encoding="utf-8")
+            temporary.chmod(0o755)
+            temporary.rename(target)
+        except OSError as error:
+            if not target.is_dir():  # another child may have kept the same content meanwhile
+                raise StoreError(
+                    f"'{target}' could not be written: {error.strerror}; free some space and run "
+                    f"the same command again."
+                ) from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        return key
+
+    def get(self, kind: str, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The arrays and the description kept under a hash; arrays are read-only maps."""
+        import numpy as np  # noqa: PLC0415 - `list` and `status` never need it
+
+        folder = self.root / kind / key
+        try:
+            kept = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+            arrays = {
+                name: np.load(folder / f"{index}.npy", mmap_mode="r", allow_pickle=False)
+                for index, name in enumerate(kept["names"])
+            }
+        except (OSError, ValueError) as error:
+            raise StoreError(f"'{folder}' is missing or damaged: {error}") from error
+        return arrays, kept["meta"]
+
+    def meta(self, kind: str, key: str) -> dict[str, Any] | None:
+        """The description kept under a hash, or None."""
+        try:
+            text = (self.root / kind / key / "meta.json").read_text(encoding="utf-8")
+            kept: dict[str, Any] = json.loads(text)["meta"]
+        except (OSError, ValueError):
+            return None
+        return kept
+
+    # ---------------------------------------------------------------- leases
+
+    def lease(self, key: str, *, expires: float) -> Lease | None:
+        """Take the right to work on a key, or None while another living process holds it."""
+        path = self.root / "leases" / f"{key}.json"
+        claim = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "process_start": psutil.Process().create_time(),
+            "until": time.time() + expires,
+        }
+        for _ in range(2):
+            if write_new(path, json.dumps(claim)):
+                return Lease(path)
+            if not _stale(path):
+                return None
+            path.unlink(missing_ok=True)
+        return None
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to work on one key."""
+
+    path: Path
+
+    def release(self) -> None:
+        """Give it back."""
+        self.path.unlink(missing_ok=True)
+
+
+def _stale(path: Path) -> bool:
+    try:
+        claim = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):
+        return False
+    if claim["host"] != socket.gethostname():
+        return bool(time.time() > claim["until"])
+    try:
+        alive = psutil.Process(claim["pid"]).create_time() == claim["process_start"]
+    except psutil.NoSuchProcess:
+        alive = False
+    return not alive
+
+
+def read_record(path: Path) -> Record:
+    """Read one record file.
+
+    Raises:
+        StoreError: Naming the file and what is wrong.
+    """
+    try:
+        return Record.from_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StoreError(f"The record '{path}' cannot be read: {error.strerror}.") from error
+    except StoreError as error:
+        raise StoreError(
+            f"The record '{path.name}' cannot be used: {error}; move it away and run "
+            f"the grid again."
+        ) from error
