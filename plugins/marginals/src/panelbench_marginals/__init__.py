@@ -1,0 +1,1 @@
+"""Synthetic user tables from noisy marginals, with Private-PGM (the library `mbi`)."""

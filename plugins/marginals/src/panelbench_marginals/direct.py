@@ -1,0 +1,239 @@
+"""Direct: a fixed set of marginals, measured with a uniform budget."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from panelbench import (
+    USER_TABLES,
+    ColumnKind,
+    DataError,
+    Established,
+    GaussianEvent,
+    Guarantee,
+    Mechanism,
+    NeighboringRelation,
+    Notion,
+    PrivacyUnit,
+    SyntheticTables,
+    UserTables,
+)
+from panelbench.accounting import mu_allowed
+from panelbench_marginals.bounds import (
+    Clip,
+    noisy_bounds,
+    one_value_each,
+    private_bounds,
+    public_bounds,
+    unfit,
+)
+from panelbench_marginals.chains import Chain, counted, noisy, sampled, sampled_lengths, total
+from panelbench_marginals.coders import UNITS_PER_DAY, Coder, Gaps, HourOfDay, column_coder
+from panelbench_marginals.fit import fitted
+from panelbench_marginals.flatten import Wide, flatten, unflatten
+
+if TYPE_CHECKING:
+    from panelbench import Budget, Dataset, Schema
+
+PUBLIC = ("the schema with its bounds and categories", "horizon, bins and other parameters")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Direct(Mechanism):
+    """All one-way and all adjacent-step two-way marginals of each column, then Private-PGM.
+
+    The mechanism "Direct" of Rosenblatt et al. 2026 (arXiv:2602.02766): flatten the first L rows
+    of every user, cut values into bins, measure d L one-way and d (L - 1) two-way marginals with
+    Gaussian noise of one size, fit d chains, sample users and undo the flattening. Irregular
+    times are one more column: the hour of the first row, then log-spaced gaps.
+
+    Formal guarantee:
+        Privacy unit: one user with all rows. Relation: the budget's. Every user adds exactly one
+        count to each of M marginals, or none (fewer than L rows and no padding: a predicate on
+        the user alone). So each marginal has L2 sensitivity 1 under add-or-remove-one and sqrt(2)
+        under replace-one. Public: schema, parameters. Theorem: M Gaussian mechanisms with
+        ratio r compose to mu-GDP with mu = r sqrt(M); all else is post-processing, including the
+        number of tables, which is the total that the noisy marginals add up to. With `clip` "dp"
+        one histogram for each numeric column, to which a user adds at most one count, is measured
+        first with the share `clip_share` of mu^2; the ledger has both. With `clip` "paper" bins
+        depend on private minima and percentiles: the guarantee is then none, and a harness with a
+        limited budget refuses the release.
+
+    Attributes:
+        horizon: Rows L of each user, cut to the schema's `max_rows`.
+        bins: Equal-width bins of a numeric column; whole numbers get at most one bin each.
+        pad: Keep users with fewer rows and model lengths by a padding bin; else leave them out.
+        clip: "bounds", "dp" or "paper": where the outer edges of the bins come from.
+        clip_share: Share of the budget (of mu^2) for `clip` "dp".
+        tables: Number of tables to release; the noisy total where unset.
+        max_tables: Public upper limit to it.
+        iterations: Mirror descent steps of the fit.
+    """
+
+    name: ClassVar[str] = "direct"
+    kind: ClassVar[str] = USER_TABLES
+
+    horizon: int = 10
+    bins: int = 32
+    pad: bool = False
+    clip: str = "bounds"
+    clip_share: float = 0.1
+    tables: int | None = None
+    max_tables: int = 10_000
+    iterations: int = 2_000
+
+    def __post_init__(self) -> None:
+        if self.clip not in list(Clip):
+            raise ValueError(f"clip must be one of {[str(c) for c in Clip]}, got {self.clip!r}.")
+        if not 0 < self.clip_share < 1:
+            raise ValueError(f"clip_share must lie between 0 and 1, got {self.clip_share}.")
+        for field in ("horizon", "bins", "max_tables", "iterations"):
+            if getattr(self, field) < 1:
+                raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}.")
+        if self.tables is not None and self.tables < 1:
+            raise ValueError(f"tables must be at least 1 or unset, got {self.tables}.")
+
+    def supports(self, schema: Schema, budget: Budget) -> str | None:
+        """Needs a limited budget, public bounds, and a known unit for irregular times."""
+        if budget.notion is Notion.UNLIMITED:
+            return "needs a limited budget"
+        if not schema.regular and schema.time_unit not in UNITS_PER_DAY:
+            return f"needs times in one of {sorted(UNITS_PER_DAY)}, got '{schema.time_unit}'"
+        return None if self.clip == Clip.PAPER else unfit(schema)
+
+    def release(
+        self, dataset: Dataset, budget: Budget, *, rng: np.random.Generator
+    ) -> SyntheticTables:
+        """Measure, fit and sample."""
+        if not isinstance(dataset, UserTables):
+            raise DataError(f"direct needs user tables, got {dataset.kind}.")
+        schema = dataset.schema
+        steps = min(self.horizon, schema.max_rows)
+        wide = flatten(dataset.train, schema, steps=steps, pad=self.pad)
+        sensitivity = 1.0
+        if budget.relation is NeighboringRelation.REPLACE_ONE:
+            sensitivity = math.sqrt(2)
+        mu = mu_allowed(budget)
+
+        bounds, clipping = self._bounds(wide, schema, mu, sensitivity, rng)
+        coders = self._coders(schema, steps, bounds)
+        exact = [self._counted(wide, name, coders[name]) for name in coders]
+        marginals = sum(chain.marginals for chain in exact)
+        share = 1.0 - (self.clip_share if clipping else 0.0)
+        stddev = sensitivity * math.sqrt(marginals / share) / mu
+        measured = [noisy(chain, stddev, rng) for chain in exact]
+        ledger = (
+            *clipping,
+            GaussianEvent(stddev=stddev, l2_sensitivity=sensitivity, count=marginals),
+        )
+
+        users = max(1.0, total(measured))
+        chains = fitted(measured, users, iterations=self.iterations)
+        count = self.tables or min(round(users), self.max_tables)
+        tables = self._sampled(chains, coders, schema, count, rng)
+        private = self.clip != Clip.PAPER
+        return SyntheticTables(
+            schema=schema,
+            frame=unflatten(tables, schema),
+            guarantee=Guarantee(
+                established=Established.SETTLED if private else Established.NONE,
+                unit=PrivacyUnit.USER,
+                relation=budget.relation,
+                ledger=ledger if private else (),
+                public=PUBLIC,
+                note=""
+                if private
+                else "Bins span [min, 99th percentile] of the private data, as in the paper.",
+            ),
+            info={
+                "marginals": marginals,
+                "stddev": stddev,
+                "estimated_users": users,
+                "steps": steps,
+                "bounds": {name: list(pair) for name, pair in bounds.items()},
+            },
+        )
+
+    def _bounds(
+        self,
+        wide: Wide,
+        schema: Schema,
+        mu: float,
+        sensitivity: float,
+        rng: np.random.Generator,
+    ) -> tuple[dict[str, tuple[float, float]], tuple[GaussianEvent, ...]]:
+        """Outer edges of numeric columns, and what finding them is charged."""
+        columns = schema.numeric
+        if self.clip == Clip.PAPER:
+            return {c.name: private_bounds(wide, c) for c in columns}, ()
+        if self.clip == Clip.BOUNDS or not columns:
+            return {c.name: public_bounds(c) for c in columns}, ()
+        stddev = sensitivity * math.sqrt(len(columns) / self.clip_share) / mu
+        found = {}
+        for column in columns:
+            histogram = one_value_each(wide, column, rng)
+            histogram += rng.normal(0.0, stddev, histogram.shape)
+            found[column.name] = noisy_bounds(histogram, stddev, column)
+        event = GaussianEvent(stddev=stddev, l2_sensitivity=sensitivity, count=len(columns))
+        return found, (event,)
+
+    def _coders(
+        self, schema: Schema, steps: int, bounds: dict[str, tuple[float, float]]
+    ) -> dict[str, list[Coder]]:
+        """For each chain, the coder of each step."""
+        coders: dict[str, list[Coder]] = {}
+        for column in schema.columns:
+            lower, upper = bounds.get(column.name, (0.0, 1.0))
+            one = column_coder(column, lower=lower, upper=upper, bins=self.bins)
+            coders[column.name] = [one] * steps
+        if not schema.regular:
+            per_day = UNITS_PER_DAY[schema.time_unit]
+            later: Coder = Gaps(per_day=per_day)
+            coders["time"] = [HourOfDay(per_day=per_day), *[later] * (steps - 1)]
+        return coders
+
+    def _counted(self, wide: Wide, name: str, coders: list[Coder]) -> Chain:
+        codes = np.stack(
+            [coder.encode(wide.cells[name][:, k]) for k, coder in enumerate(coders)], axis=1
+        )
+        sizes = tuple(coder.size + self.pad for coder in coders)
+        if self.pad:  # the padding bin is the last of each step
+            codes = np.where(wide.present, codes, np.array(sizes) - 1)
+        return counted(codes, sizes)
+
+    def _sampled(
+        self,
+        chains: list[Chain],
+        coders: dict[str, list[Coder]],
+        schema: Schema,
+        count: int,
+        rng: np.random.Generator,
+    ) -> Wide:
+        steps = len(chains[0].one)
+        lengths = np.full(count, steps)
+        if self.pad:
+            uniform = [
+                (chain, coders[c.name][0].size)
+                for chain, c in zip(chains, schema.columns, strict=False)
+            ]
+            lengths = sampled_lengths(
+                [chain for chain, _ in uniform],
+                [size for _, size in uniform],
+                least=schema.min_rows,
+                count=count,
+                rng=rng,
+            )
+        values = {}
+        for chain, (name, of_steps) in zip(chains, coders.items(), strict=True):
+            codes = sampled(chain, lengths, -1 if self.pad else None, rng)
+            values[name] = np.stack(
+                [coder.decode(codes[:, k], rng) for k, coder in enumerate(of_steps)], axis=1
+            )
+        for column in schema.columns:
+            if column.kind is ColumnKind.CATEGORICAL:
+                values[column.name] = values[column.name].astype(np.int64)
+        return Wide(cells=values, lengths=lengths)
