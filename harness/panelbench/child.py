@@ -9,6 +9,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
@@ -18,7 +19,6 @@ import psutil
 from panelbench.record import Phase, Status
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -46,7 +46,7 @@ class Outcome:
 
     status: Status
     error: str = ""
-    facts: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     peak_mb: float = 0.0
     interrupted: bool = False
@@ -60,6 +60,7 @@ def environment(limits: Limits, cache: Path) -> dict[str, str]:
         **dict.fromkeys(_THREAD_VARIABLES, threads),
         "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",
+        "JE_ARROW_MALLOC_CONF": "background_thread:false",  # else no parent is safe to fork from
         "NUMBA_CACHE_DIR": str(cache / "numba"),
         "JAX_COMPILATION_CACHE_DIR": str(cache / "jax"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -73,47 +74,163 @@ def supervise(
     log: Path,
     cache: Path,
     stop: threading.Event,
+    parents: Parents | None = None,
 ) -> Outcome:
     """Run a task of `worker` in a child of its own and wait for its end.
 
     The child leads a process group, which is killed as a whole when a limit is reached, when the
     run is stopped, and also after a normal end, so that nothing it started stays behind. The
     clock starts again with each record the child begins.
+
+    Args:
+        task: What the child reads.
+        limits: What it may use.
+        log: File that its output is added to.
+        cache: Folder where compilers may cache.
+        stop: Set when the run is to end.
+        parents: Warm parents to fork it from where that is safe; without, it starts afresh.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    reading, writing = os.pipe()
     started = time.monotonic()
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "panelbench.worker"],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            pass_fds=[writing],
-            start_new_session=True,
-            env=environment(limits, cache),
-        )
-    os.close(writing)
-    watch = _Watch(process, reading, limits, stop)
+    parent = None if parents is None else parents.take(task["plugin"])
+    born = parent is None
+    if parent is None:
+        parent = Parent(limits, cache, log, warm=False)
+    watch = _Watch(parent, limits, stop)
     try:
-        message = json.dumps({**task, "channel": writing, "parent": os.getpid()}).encode()
-        pipe: IO[bytes] = process.stdin  # type: ignore[assignment] # a pipe was asked for
-        with contextlib.suppress(BrokenPipeError), pipe:  # it may die before reading
-            pipe.write(message)
+        parent.give({**task, "log": None if born else str(log)})
         verdict = watch.until_the_end()
     finally:
         watch.kill()
-        process.wait()
-        os.close(reading)
-    status, error = verdict or _ending(process.returncode, log)
+        if born or parents is None or "exit" not in parent.facts:
+            parent.close()
+        else:
+            parents.put_back(task["plugin"], parent)
+    status, error = verdict or _ending(watch.exit_status(), log)
     return Outcome(
         status=status,
         error=error,
-        facts=watch.facts,
+        facts=dict(parent.facts),
         seconds=round(time.monotonic() - started, 3),
         peak_mb=round(watch.peak / 2**20, 1),
         interrupted=stop.is_set() and verdict is not None,
     )
+
+
+class Parent:
+    """A process of `worker`: one that does a single task, or a warm one that forks a child a task.
+
+    A warm one has imported its plugin already. Its children start in milliseconds, and are as
+    separate from each other as processes are.
+    """
+
+    def __init__(self, limits: Limits, cache: Path, log: Path, *, warm: bool) -> None:
+        self.facts: dict[str, Any] = {}
+        self.began = time.monotonic()
+        self._buffer = b""
+        self.reading, self._writing = os.pipe()
+        os.set_blocking(self.reading, False)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "panelbench.worker", *(["--warm"] if warm else [])],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                pass_fds=[self._writing],
+                start_new_session=True,
+                env=environment(limits, cache),
+            )
+        self.facts["pid"] = self.process.pid
+
+    def give(self, task: dict[str, Any]) -> None:
+        """Hand a task over; what an earlier one told is forgotten."""
+        self.facts = {} if task.get("log") else {"pid": self.process.pid}
+        self.began = time.monotonic()
+        line = json.dumps({**task, "channel": self._writing, "parent": os.getpid()})
+        pipe: IO[bytes] = self.process.stdin  # type: ignore[assignment] # a pipe was asked for
+        with contextlib.suppress(BrokenPipeError):  # it may have died; its exit status says why
+            pipe.write(line.encode() + b"\n")
+            pipe.flush()
+
+    def listen(self) -> None:
+        """Take in what was told since the last time."""
+        with contextlib.suppress(BlockingIOError):
+            while chunk := os.read(self.reading, 65536):
+                self._buffer += chunk
+                *lines, self._buffer = self._buffer.split(b"\n")
+                for line in lines:
+                    told = json.loads(line)
+                    self.facts.update(told)
+                    if "key" in told:
+                        self.began = time.monotonic()
+
+    def close(self) -> None:
+        """End it, with all that is left in its process group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        if self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+        self.process.wait()
+        os.close(self._writing)
+        os.close(self.reading)
+
+
+class Parents:
+    """Warm parents, some for each plugin, for as many children at once as there are threads.
+
+    A parent that has more than one thread after its imports is not forked from: its plugin's
+    children start afresh, as do all where the system is not Linux.
+    """
+
+    def __init__(self, limits: Limits, cache: Path, logs: Path) -> None:
+        self._limits = limits
+        self._cache = cache
+        self._logs = logs
+        self._idle: dict[str, list[Parent]] = {}
+        self._unsafe: set[str] = set() if sys.platform == "linux" else {"*"}
+        self._lock = threading.Lock()
+
+    def take(self, plugin: dict[str, Any]) -> Parent | None:
+        """A warm parent for a plugin, or None where its children must start afresh."""
+        name = plugin["name"]
+        with self._lock:
+            if self._unsafe & {name, "*"}:
+                return None
+            if idle := self._idle.get(name):
+                return idle.pop()
+        parent = Parent(self._limits, self._cache, self._logs / f"parent-{name}.log", warm=True)
+        parent.give({"plugin": plugin})
+        while "threads" not in parent.facts and parent.process.poll() is None:
+            if time.monotonic() - parent.began > self._limits.seconds:
+                break
+            _wait_for(parent.reading, _POLL_SECONDS)
+            parent.listen()
+        if parent.facts.get("threads") == 1:
+            return parent
+        parent.close()
+        with self._lock:
+            self._unsafe.add(name)
+        return None
+
+    def put_back(self, plugin: dict[str, Any], parent: Parent) -> None:
+        """Keep a parent for the next child."""
+        with self._lock:
+            self._idle.setdefault(plugin["name"], []).append(parent)
+
+    def close(self) -> None:
+        """End all of them."""
+        with self._lock:
+            for idle in self._idle.values():
+                while idle:
+                    idle.pop().close()
+
+
+def _wait_for(reading: int, seconds: float) -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.register(reading, selectors.EVENT_READ)
+        selector.select(seconds)
 
 
 def inline(task: dict[str, Any]) -> Outcome:
@@ -131,55 +248,34 @@ def inline(task: dict[str, Any]) -> Outcome:
 
 
 class _Watch:
-    """A running child, what it told, and what it used."""
+    """A running child: what it uses, and how it ends."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], reading: int, limits: Limits, stop: threading.Event
-    ) -> None:
-        self.process = process
-        self.reading = reading
+    def __init__(self, parent: Parent, limits: Limits, stop: threading.Event) -> None:
+        self.parent = parent
         self.limits = limits
         self.stop = stop
-        self.facts: dict[str, str] = {}
         self.peak = 0
-        self._buffer = b""
         self._descendants: set[psutil.Process] = set()
-        self._clock = time.monotonic()
+
+    def exit_status(self) -> int | None:
+        """The exit status of the child, negative for a signal, or None while it runs."""
+        if "exit" in self.parent.facts:
+            return int(self.parent.facts["exit"])
+        return self.parent.process.poll()
 
     def until_the_end(self) -> tuple[Status, str] | None:
         """Wait; None for an end of its own, otherwise the limit that was reached."""
-        os.set_blocking(self.reading, False)
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.reading, selectors.EVENT_READ)
-            while self.process.poll() is None:
-                if self.stop.is_set():
-                    return Status.KILLED, "The run was interrupted."
-                if time.monotonic() - self._clock > self.limits.seconds:
-                    return Status.TIMEOUT, f"It ran past its {self.limits.seconds:g} seconds."
-                if self._memory() > self.limits.memory_mb * 2**20:
-                    return Status.OOM, f"It used more than {self.limits.memory_mb:g} MB."
-                if selector.get_map():
-                    if selector.select(_POLL_SECONDS) and not self._listen():
-                        selector.unregister(self.reading)
-                else:
-                    time.sleep(_POLL_SECONDS / 10)
-        self._listen()
+        while self.exit_status() is None:
+            if self.stop.is_set():
+                return Status.KILLED, "The run was interrupted."
+            if time.monotonic() - self.parent.began > self.limits.seconds:
+                return Status.TIMEOUT, f"It ran past its {self.limits.seconds:g} seconds."
+            if self._memory() > self.limits.memory_mb * 2**20:
+                return Status.OOM, f"It used more than {self.limits.memory_mb:g} MB."
+            _wait_for(self.parent.reading, _POLL_SECONDS)
+            self.parent.listen()
+        self.parent.listen()
         return None
-
-    def _listen(self) -> bool:
-        """Read what the child told; False once it has closed the pipe."""
-        try:
-            while chunk := os.read(self.reading, 65536):
-                self._buffer += chunk
-                *lines, self._buffer = self._buffer.split(b"\n")
-                for line in lines:
-                    told = json.loads(line)
-                    self.facts.update(told)
-                    if "key" in told:
-                        self._clock = time.monotonic()
-        except BlockingIOError:
-            return True
-        return False
 
     def _memory(self) -> int:
         used = 0
@@ -192,8 +288,10 @@ class _Watch:
         return used
 
     def _tree(self) -> Iterator[psutil.Process]:
+        if "pid" not in self.parent.facts:
+            return  # it is not born yet
         try:
-            child = psutil.Process(self.process.pid)
+            child = psutil.Process(self.parent.facts["pid"])
             self._descendants.update(child.children(recursive=True))
             yield child
         except psutil.Error:
@@ -202,19 +300,18 @@ class _Watch:
 
     def kill(self) -> None:
         """Kill the child's process group, and descendants that left it."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        if "pid" in self.parent.facts:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.parent.facts["pid"], signal.SIGKILL)
         for process in self._descendants:
-            try:
+            with contextlib.suppress(psutil.Error):
                 process.kill()
-            except psutil.Error:
-                continue  # it is gone already
 
 
-def _ending(code: int, log: Path) -> tuple[Status, str]:
+def _ending(code: int | None, log: Path) -> tuple[Status, str]:
     if code in (0, 1):
         return Status.OK, ""
-    if code < 0:
+    if code is not None and code < 0:
         name = signal.Signals(-code).name
         return Status.KILLED, f"It was killed by signal {-code} ({name})."
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -224,4 +321,4 @@ def _ending(code: int, log: Path) -> tuple[Status, str]:
 
 def phase_of(outcome: Outcome) -> str:
     """The phase a child was in when it ended."""
-    return outcome.facts.get("phase", Phase.LOAD)
+    return str(outcome.facts.get("phase", Phase.LOAD))

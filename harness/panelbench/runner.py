@@ -61,6 +61,7 @@ class Runner:
         self.only_scores = only_scores
         self.inline = inline
         self.stop = threading.Event()
+        self._parents = child.Parents(plan.grid.limits, store.root / "cache", store.root / "logs")
 
     def todo(self, cells: Collection[Cell]) -> list[State]:
         """The states of those cells that have something left to compute or to retry."""
@@ -96,6 +97,8 @@ class Runner:
                 self.stop.set()
                 pool.shutdown(cancel_futures=True)
                 raise
+            finally:
+                self._parents.close()
 
     def _one(self, state: State, progress: Progress) -> None:
         name = short_name(state.cell)
@@ -199,6 +202,7 @@ class Runner:
             log=self.store.root / log,
             cache=self.store.root / "cache",
             stop=self.stop,
+            parents=self._parents,
         )
 
     def _circumstances(self, plugin: str, log: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import gc
 import hashlib
 import json
 import math
@@ -277,10 +278,49 @@ def perform(raw: dict[str, Any]) -> int:
     return int(task.failed)
 
 
+def serve(first: dict[str, Any]) -> NoReturn:
+    """Import a plugin, then fork a child for each task that comes; end with the parent.
+
+    The child leads a process group of its own, writes to its own log, and shares nothing with
+    its siblings but the imports.
+    """
+    plugin = loader.Plugin(**first["plugin"])
+    channel = first["channel"]
+
+    def tell(**facts: int) -> None:
+        os.write(channel, (json.dumps(facts) + "\n").encode())
+
+    try:
+        loader.load(plugin)
+    except BaseException:  # noqa: BLE001 - a child that starts afresh will say what is wrong
+        sys.exit(1)
+    gc.freeze()
+    tell(threads=sum(1 for _ in Path("/proc/self/task").iterdir()))
+    for line in sys.stdin:
+        task = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            die_with_parent(os.getppid())
+            tell(pid=os.getpid())
+            log = os.open(task["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            status = perform(task)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+        _, ended = os.waitpid(child, 0)
+        tell(exit=os.waitstatus_to_exitcode(ended))
+    sys.exit(0)
+
+
 def main() -> NoReturn:
     """Entry point of a child: read the task from standard input."""
-    raw = json.load(sys.stdin)
+    raw = json.loads(sys.stdin.readline())
     die_with_parent(raw["parent"])
+    if "--warm" in sys.argv:
+        serve(raw)
     sys.exit(perform(raw))
 
 
