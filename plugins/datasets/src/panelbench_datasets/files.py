@@ -7,7 +7,6 @@ spaces and underscores, so "Created Date" and "created_date" are the same column
 from __future__ import annotations
 
 import difflib
-import gzip
 import hashlib
 import zlib
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 from panelbench import DataError, DataFile, data_directory
 
@@ -103,28 +103,47 @@ def match_columns(
 
 def damaged(file: str, error: Exception) -> DataError:
     """The sentence about a file that a library could not read."""
-    if isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile)):
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if file.endswith(".gz") and isinstance(error, OSError | EOFError | zlib.error):
         return DataError(
-            f"File '{file}' is a truncated or damaged gzip file ({error}); fetch it again."
+            f"File '{file}' is a truncated or damaged gzip file ({reason}); fetch it again."
         )
-    if isinstance(error, UnicodeDecodeError):
-        return DataError(f"File '{file}' is not UTF-8 text at byte {error.start}; expected UTF-8.")
-    if isinstance(error, pd.errors.EmptyDataError):
-        return DataError(f"File '{file}' is empty; expected a header and rows.")
-    reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
-    return DataError(f"File '{file}' cannot be read: {reason}; fetch it again.")
+    return DataError(f"File '{file}' cannot be read: {reason}; fetch it again or mend it.")
 
 
-READ_ERRORS = (
-    EOFError,
-    zlib.error,
-    gzip.BadGzipFile,
-    UnicodeDecodeError,
-    pd.errors.EmptyDataError,
-    pd.errors.ParserError,
-    pa.ArrowInvalid,
-    OSError,
-)
+READ_ERRORS = (EOFError, zlib.error, OSError, UnicodeDecodeError, pa.ArrowInvalid)
+
+
+def read_csv(
+    source: Path | pa.BufferReader, columns: Sequence[str], *, names: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Some columns of a CSV file as text; a row with too few or too many values is an error.
+
+    Args:
+        source: A path, decompressed by its suffix, or bytes.
+        columns: Which columns, by their names in the file.
+        names: The names of all columns, where the file has no header.
+    """
+    stream = source if isinstance(source, pa.BufferReader) else pa.input_stream(str(source))
+    with stream:
+        table = csv.read_csv(
+            stream,
+            read_options=csv.ReadOptions(column_names=list(names) if names else None),
+            parse_options=csv.ParseOptions(newlines_in_values=True),
+            convert_options=csv.ConvertOptions(
+                include_columns=list(columns),
+                column_types=dict.fromkeys(columns, pa.string()),
+            ),
+        )
+    frame: pd.DataFrame = table.to_pandas()
+    return frame
+
+
+def csv_header(path: Path) -> list[str]:
+    """The names in the first line of a CSV file."""
+    with pa.input_stream(str(path)) as stream, csv.open_csv(stream) as reader:
+        names: list[str] = reader.schema.names
+        return names
 
 
 def read_table(
@@ -138,15 +157,14 @@ def read_table(
     Raises:
         DataError: On a damaged file, a missing column, or a file without rows.
     """
+    parquet = path.suffix == ".parquet"
     try:
-        if path.suffix == ".parquet":
-            header = pq.read_schema(path).names
-            names = match_columns(header, required, optional, file=file)
+        header = pq.read_schema(path).names if parquet else csv_header(path)
+        names = match_columns(header, required, optional, file=file)
+        if parquet:
             frame = pq.read_table(path, columns=list(names)).to_pandas()
         else:
-            header = list(pd.read_csv(path, nrows=0).columns)
-            names = match_columns(header, required, optional, file=file)
-            frame = pd.read_csv(path, usecols=list(names), dtype=str, keep_default_na=False)
+            frame = read_csv(path, list(names))
     except READ_ERRORS as error:
         raise damaged(file, error) from error
     if not len(frame):

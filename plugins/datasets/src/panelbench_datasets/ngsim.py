@@ -7,13 +7,14 @@ capitalization, with or without zone columns; Parquet with the same names. Lengt
 
 from __future__ import annotations
 
-import gzip
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from panelbench import DataError
 from panelbench_datasets.files import (
@@ -21,6 +22,7 @@ from panelbench_datasets.files import (
     damaged,
     identifiers,
     numbers,
+    read_csv,
     read_table,
     without_duplicates,
 )
@@ -71,42 +73,25 @@ def local_time(milliseconds: int) -> str:
     return moment.isoformat(timespec="milliseconds")
 
 
-def _open_text(path: Path) -> str:
-    """The first line of a text file, gzip or not."""
-    if path.suffix == ".gz":
-        with gzip.open(path, "rt", encoding="utf-8") as stream:
-            return stream.readline()
-    with path.open(encoding="utf-8") as stream:
-        return stream.readline()
-
-
 def _raw(path: Path, file: str) -> pd.DataFrame:
     """The columns we need under their native names, still in feet."""
     if path.suffix == ".parquet":
         return read_table(path, REQUIRED, OPTIONAL, file=file)
     try:
-        first = _open_text(path)
-    except READ_ERRORS as error:
-        raise damaged(file, error) from error
-    if any(letter.isalpha() for letter in first):
-        return read_table(path, REQUIRED, OPTIONAL, file=file)
-    if len(first.split()) != len(NATIVE):
-        raise DataError(
-            f"File '{file}', row 1: expected the {len(NATIVE)} columns of the native text layout "
-            f"({', '.join(NATIVE)}) or a header with their names, got {len(first.split())} values."
-        )
-    wanted = [*REQUIRED, "Lane_ID"]
-    try:
-        return pd.read_csv(
-            path,
-            sep=r"\s+",
-            header=None,
-            names=NATIVE,
-            usecols=wanted,
-            dtype=str,
-            keep_default_na=False,
-            index_col=False,
-        )
+        with pa.input_stream(str(path)) as stream:
+            first = stream.read(4096).split(b"\n", 1)[0].decode()
+            if any(letter.isalpha() for letter in first):
+                return read_table(path, REQUIRED, OPTIONAL, file=file)
+        values = len(first.split())
+        if values != len(NATIVE):
+            raise DataError(
+                f"File '{file}', row 1: expected the {len(NATIVE)} columns of the native text "
+                f"layout ({', '.join(NATIVE)}) or a header with their names, got {values} values."
+            )
+        with pa.input_stream(str(path)) as stream:
+            text = re.sub(rb"(?m)^[ \t]+|[ \t\r]+$", b"", stream.read())
+        commas = pa.BufferReader(re.sub(rb"[ \t]+", b",", text))
+        return read_csv(commas, [*REQUIRED, "Lane_ID"], names=NATIVE)
     except READ_ERRORS as error:
         raise damaged(file, error) from error
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from panelbench import (
     USER_TABLES,
@@ -30,6 +30,7 @@ from panelbench_datasets.files import (
     locate,
     match_columns,
     numbers,
+    read_csv,
     read_table,
     without_duplicates,
 )
@@ -93,9 +94,9 @@ def read_patients(folder: Path, *, file: str) -> pd.DataFrame:
             raise damaged(name, error) from error
         match_columns(head.split(","), PATIENT_HEADER, file=name)
         lines += [f"{path.stem},{row}" for row in rows if row.strip()]
-    table = "\n".join([",".join(("RecordID", *PATIENT_HEADER)), *lines])
+    names = ("RecordID", *PATIENT_HEADER)
     try:
-        return pd.read_csv(io.StringIO(table), dtype=str, keep_default_na=False)
+        return read_csv(pa.BufferReader("\n".join(lines).encode()), names, names=names)
     except READ_ERRORS as error:
         raise damaged(file, error) from error
 

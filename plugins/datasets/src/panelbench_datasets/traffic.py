@@ -210,7 +210,6 @@ class _Inflow:
 
     waiting: _Fleet
     due: np.ndarray
-    entered: int = 0
 
     @classmethod
     def drawn(cls, seconds: float, rng: np.random.Generator) -> _Inflow:

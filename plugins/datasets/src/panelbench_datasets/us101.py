@@ -20,7 +20,7 @@ SAMPLE_SHA256 = "0b615b25d5fdec7e0682567d1b34a4b7568216980db7b7646b2d01bd441ddb7
 LOCATION = "us-101"
 SPLITS = ("blocked", "paper-random")
 STEP_MS = round(1000 * STEP_SECONDS)
-TRIM_SHARE, TRIM_SECONDS, TRIM_MEDIAN_SECONDS = 0.9, 20.0, 300.0
+TRIM_SHARE, TRIM_SECONDS, TRIM_MEDIAN_SECONDS = 0.9, (5.0, 20.0), 300.0
 
 
 def every_second_moment(recording: Recording, start_m: float, segment_m: float) -> Period:
@@ -41,8 +41,8 @@ def trimmed(period: Period, repairs: Repairs) -> Period:
     """The period without its fill-up and its empty-out.
 
     Only vehicles that drove the whole section were recorded, so the count rises from zero at the
-    start of a file and falls to zero at its end. A start is over where the mean count of 20 s
-    reaches 90 % of the median count of the 300 s that follow; an end likewise, backwards.
+    start of a file and falls to zero at its end. A start is over where the mean counts of 5 s and
+    of 20 s reach 90 % of the median count of the 300 s that follow; an end likewise, backwards.
 
     Raises:
         DataError: Where nothing is left.
@@ -68,10 +68,11 @@ def trimmed(period: Period, repairs: Repairs) -> Period:
 
 def _settled(counts: np.ndarray) -> int:
     """First frame from which the count is no longer filling up."""
-    short, long = round(TRIM_SECONDS / STEP_SECONDS), round(TRIM_MEDIAN_SECONDS / STEP_SECONDS)
-    for at in range(0, max(1, len(counts) - short), 5):
-        usual = np.median(counts[at : at + long])
-        if counts[at : at + short].mean() >= TRIM_SHARE * usual > 0:
+    shorts = [round(seconds / STEP_SECONDS) for seconds in TRIM_SECONDS]
+    long = round(TRIM_MEDIAN_SECONDS / STEP_SECONDS)
+    for at in range(0, max(1, len(counts) - max(shorts)), 5):
+        needed = TRIM_SHARE * np.median(counts[at : at + long])
+        if needed > 0 and min(counts[at : at + short].mean() for short in shorts) >= needed:
             return at
     return len(counts)
 

@@ -24,7 +24,7 @@ class Period:
     """Tracks on the segment during one uninterrupted recording, one row a vehicle and frame.
 
     Attributes:
-        frame: Frame number from 0, 0.2 s apart.
+        frame: Frame number from 0, 0.2 s apart, not decreasing.
         vehicle: Vehicle number, unique within the period.
         position: Position in the segment (m).
         speed: Speed (m/s).
@@ -100,11 +100,9 @@ def separated(
     later: np.ndarray = np.zeros(0, dtype=np.int64)
     following: np.ndarray = later
     current = starts[-1][1]
-    order = np.argsort(period.frame, kind="stable")
-    frame, vehicle = period.frame[order], period.vehicle[order]
     for start, split in reversed(starts):
-        low, high = np.searchsorted(frame, [start, start + steps])
-        there = np.unique(vehicle[low:high])
+        low, high = np.searchsorted(period.frame, [start, start + steps])
+        there = np.unique(period.vehicle[low:high])
         if split != current:
             current, later = split, np.union1d(later, following)
         if not np.isin(there, later).any():
@@ -166,6 +164,12 @@ def sensor_streams(
             seen.append(observed)
             splits.append(split)
             facts.append({"period": number, "start": start, "vehicles": ids.tolist()})
+    empty = [split.name.lower() for split in Split if split not in splits]
+    if empty:
+        raise DataError(
+            f"No window is left for {', '.join(empty)}, because vehicles stay longer than the gap; "
+            f"give a longer recording or a longer gap."
+        )
     sensors = max(1, *(observed.shape[1] for observed in seen))
     observations = np.full((len(seen), windowing.steps, sensors, 2), np.nan)
     for index, observed in enumerate(seen):
