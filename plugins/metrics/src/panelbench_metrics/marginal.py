@@ -9,8 +9,10 @@ import numpy as np
 
 from panelbench import USER_TABLES, Column, ColumnKind, Metric, Scale, Score
 from panelbench_metrics.samples import (
+    column_scale,
     finite,
     floor_sample,
+    public_width,
     remaining_train,
     tables_of,
     wasserstein1,
@@ -95,7 +97,7 @@ def _distances(
         present = a.dropna().to_numpy(), b.dropna().to_numpy()
         distance = _numeric_distance(column, *present, known)
         result["raw"][column.name] = distance
-        result["scaled"][column.name] = finite(distance / _scale(column, known))
+        result["scaled"][column.name] = finite(distance / column_scale(column, known))
     return result
 
 
@@ -104,22 +106,11 @@ def _numeric_distance(column: Column, a: np.ndarray, b: np.ndarray, known: np.nd
         return wasserstein1(a, b)
     if not len(a) and not len(b):
         return 0.0
-    width = _public_width(column)
+    width = public_width(column)
     if width is None:
         values = np.concatenate((a, known))
         width = float(np.ptp(values)) if len(values) else 0.0
     return width or 1.0
-
-
-def _scale(column: Column, known: np.ndarray) -> float:
-    deviation = float(np.std(known)) if len(known) else 0.0
-    return deviation or _public_width(column) or 1.0
-
-
-def _public_width(column: Column) -> float | None:
-    if column.lower is None or column.upper is None:
-        return None
-    return column.upper - column.lower
 
 
 def _total_variation(a: pd.Series, b: pd.Series, categories: int) -> float:

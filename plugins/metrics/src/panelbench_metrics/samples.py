@@ -12,7 +12,7 @@ from panelbench import DataError, SyntheticTables, UserTables
 if TYPE_CHECKING:
     import pandas as pd
 
-    from panelbench import Dataset, Release
+    from panelbench import Column, Dataset, Release
 
 LARGEST = sys.float_info.max
 
@@ -57,6 +57,26 @@ def floor_sample(
     size = min(len(users), release.frame["user"].nunique())
     chosen = rng.choice(users, size=size, replace=False)
     return train[train["user"].isin(chosen)]
+
+
+def public_width(column: Column) -> float | None:
+    """The width of a numeric column's bounds, None without both."""
+    if column.lower is None or column.upper is None:
+        return None
+    return column.upper - column.lower
+
+
+def column_scale(column: Column, known: np.ndarray) -> float:
+    """What a column is divided by where scaled: the standard deviation of real values.
+
+    Where that is 0 or there are none: the public width, and 1 where there is none either.
+
+    Args:
+        column: A numeric column.
+        known: The real values of it, shape (n,).
+    """
+    deviation = float(np.std(known)) if len(known) else 0.0
+    return deviation or public_width(column) or 1.0
 
 
 def wasserstein1(a: np.ndarray, b: np.ndarray) -> float:
