@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numba
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]  # ships no types
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic

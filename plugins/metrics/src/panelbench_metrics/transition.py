@@ -65,11 +65,12 @@ class TransitionError(Metric):
 
 def _inner_edges(values: np.ndarray) -> np.ndarray:
     """The finite edges between states; none where there is one state or nothing to split."""
-    known = values[~np.isnan(values)]
+    known: np.ndarray = values[~np.isnan(values)]
     if not len(known):
         return known
     edges = np.unique(np.quantile(known, np.linspace(0.0, 1.0, STATES + 1)))
-    return edges[1:-1]
+    inner: np.ndarray = edges[1:-1]
+    return inner
 
 
 def _errors(
@@ -92,4 +93,5 @@ def _transitions(frame: pd.DataFrame, name: str, inner: np.ndarray) -> np.ndarra
     size = len(inner) + 1
     pairs = states[:-1][same] * size + states[1:][same]
     counts = np.bincount(pairs, minlength=size * size).reshape(size, size)
-    return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    shares: np.ndarray = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    return shares

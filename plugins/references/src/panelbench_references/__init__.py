@@ -1,0 +1,1 @@
+"""References that ship with Panelbench."""
