@@ -247,6 +247,13 @@ class HmmTypes(Hmm):
 
     The type is drawn once for each user and never shown. It links the first row to the last, which
     marginals of adjacent rows cannot hold.
+
+    Attributes:
+        users: Users in train.
+        test_users: Users in test.
+        min_rows: Fewest rows of a table.
+        mean_rows: Mean rows of a table, before the cut at max_rows; min_rows gives equal lengths.
+        max_rows: Most rows of a table.
     """
 
     name: ClassVar[str] = "hmm-types"
