@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from panelbench_metrics.mse import Mse
 
 from panelbench import (
     Column,
@@ -19,6 +18,7 @@ from panelbench import (
     Schema,
     SensorStreams,
 )
+from panelbench_metrics.mse import Mse
 
 GUARANTEE = Guarantee(
     established=Established.SETTLED,
