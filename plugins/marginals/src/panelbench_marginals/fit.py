@@ -32,7 +32,7 @@ def fitted(chains: list[Chain], total: float, *, iterations: int) -> list[Chain]
     Args:
         chains: Noisy counts, all with the same noise.
         total: Number of users, 1 or more.
-        iterations: Mirror descent steps; 1,000 to 3,000 converge.
+        iterations: Mirror descent steps; 1,000 suffice, more fit the noise.
 
     Returns:
         Consistent, non-negative counts that add up to `total`, in the order given.
