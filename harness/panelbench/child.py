@@ -11,8 +11,9 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import psutil
 
@@ -68,13 +69,7 @@ def environment(limits: Limits, cache: Path) -> dict[str, str]:
 
 
 def supervise(
-    task: dict[str, Any],
-    *,
-    limits: Limits,
-    log: Path,
-    cache: Path,
-    stop: threading.Event,
-    parents: Parents | None = None,
+    task: dict[str, Any], *, parents: Parents, log: Path, stop: threading.Event
 ) -> Outcome:
     """Run a task of `worker` in a child of its own and wait for its end.
 
@@ -84,28 +79,26 @@ def supervise(
 
     Args:
         task: What the child reads.
-        limits: What it may use.
+        parents: Where it comes from, and what it may use.
         log: File that its output is added to.
-        cache: Folder where compilers may cache.
         stop: Set when the run is to end.
-        parents: Warm parents to fork it from where that is safe; without, it starts afresh.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    parent = None if parents is None else parents.take(task["plugin"])
-    born = parent is None
+    parent = parents.take(task["plugin"])
+    warm = parent is not None
     if parent is None:
-        parent = Parent(limits, cache, log, warm=False)
-    watch = _Watch(parent, limits, stop)
+        parent = parents.make(log, warm=False)
+    watch = _Watch(parent, parents.limits, stop)
     try:
-        parent.give({**task, "log": None if born else str(log)})
+        parent.give({**task, "log": str(log) if warm else None})
         verdict = watch.until_the_end()
     finally:
         watch.kill()
-        if born or parents is None or "exit" not in parent.facts:
-            parent.close()
-        else:
+        if warm and "exit" in parent.facts:
             parents.put_back(task["plugin"], parent)
+        else:
+            parent.close()
     status, error = verdict or _ending(watch.exit_status(), log)
     return Outcome(
         status=status,
@@ -180,17 +173,27 @@ class Parent:
 class Parents:
     """Warm parents, some for each plugin, for as many children at once as there are threads.
 
-    A parent that has more than one thread after its imports is not forked from: its plugin's
-    children start afresh, as do all where the system is not Linux.
+    Use it as a context: all of them end with it. A parent that has more than one thread after
+    its imports is not forked from: its plugin's children start afresh, as do all where the system
+    is not Linux.
     """
 
     def __init__(self, limits: Limits, cache: Path, logs: Path) -> None:
-        self._limits = limits
-        self._cache = cache
+        self.limits = limits
+        self.cache = cache
         self._logs = logs
         self._idle: dict[str, list[Parent]] = {}
         self._unsafe: set[str] = set() if sys.platform == "linux" else {"*"}
         self._lock = threading.Lock()
+        self._starter = ThreadPoolExecutor(max_workers=1)
+
+    def make(self, log: Path, *, warm: bool) -> Parent:
+        """Start a process of `worker`.
+
+        Always from one and the same thread: Linux ends a child "with its parent" when the thread
+        that started it ends.
+        """
+        return self._starter.submit(Parent, self.limits, self.cache, log, warm=warm).result()
 
     def take(self, plugin: dict[str, Any]) -> Parent | None:
         """A warm parent for a plugin, or None where its children must start afresh."""
@@ -200,10 +203,10 @@ class Parents:
                 return None
             if idle := self._idle.get(name):
                 return idle.pop()
-        parent = Parent(self._limits, self._cache, self._logs / f"parent-{name}.log", warm=True)
+        parent = self.make(self._logs / f"parent-{name}.log", warm=True)
         parent.give({"plugin": plugin})
         while "threads" not in parent.facts and parent.process.poll() is None:
-            if time.monotonic() - parent.began > self._limits.seconds:
+            if time.monotonic() - parent.began > self.limits.seconds:
                 break
             _wait_for(parent.reading, _POLL_SECONDS)
             parent.listen()
@@ -219,12 +222,15 @@ class Parents:
         with self._lock:
             self._idle.setdefault(plugin["name"], []).append(parent)
 
-    def close(self) -> None:
-        """End all of them."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             for idle in self._idle.values():
                 while idle:
                     idle.pop().close()
+        self._starter.shutdown()
 
 
 def _wait_for(reading: int, seconds: float) -> None:

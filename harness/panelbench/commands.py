@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,9 @@ from panelbench.errors import GridError, PluginError, StoreError, unknown
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from panelbench.child import Parents
     from panelbench.leaderboard import Board
     from panelbench.loader import Plugin
     from panelbench.plan import Plan
@@ -172,13 +174,18 @@ def _store(options: argparse.Namespace) -> Store:
     return Store(Path(options.store).resolve())
 
 
-def _planned(options: argparse.Namespace) -> tuple[Plan, Store]:
+@contextmanager
+def _planned(options: argparse.Namespace) -> Iterator[tuple[Plan, Store, Parents]]:
     from panelbench import grid
+    from panelbench.child import Parents
     from panelbench.plan import make_plan
 
     store = _store(options)
     read = grid.read(Path(options.grid))
-    return make_plan(read, _plugins(options), store, say=_say, datasets=options.dataset), store
+    with Parents(read.limits, store.root / "cache", store.root / "logs") as parents:
+        plugins = _plugins(options)
+        made = make_plan(read, plugins, store, parents=parents, say=_say, datasets=options.dataset)
+        yield made, store, parents
 
 
 def _kept_plan(options: argparse.Namespace) -> tuple[dict[str, Any], Store]:
@@ -204,7 +211,8 @@ def plan(options: argparse.Namespace) -> int:
     from panelbench.progress import duration
     from panelbench.runner import short_name
 
-    made, store = _planned(options)
+    with _planned(options) as (made, store, _):
+        pass
     past: dict[str, list[float]] = {}  # seconds of finished cells, by mechanism
     for record in store.records("cell"):
         name = record.subject["mechanism"]["name"]
@@ -255,23 +263,24 @@ def run(options: argparse.Namespace) -> int:
 
     only_scores = options.command == "score"
     retry = _statuses(options.retry)
-    made, store = _planned(options)
-    globs = [] if only_scores else options.mechanism
-    wanted = {choice.name for choice in matching(made.grid.mechanisms, globs, "mechanism")}
-    cells = [cell for cell in made.cells if cell.mechanism.name in wanted]
-    inline = not only_scores and options.inline
-    runner = Runner(
-        made,
-        store,
-        workers=1 if inline else options.workers or default_workers(),
-        retry=retry,
-        only_scores=only_scores,
-        inline=inline,
-    )
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    todo = runner.todo(cells)
-    with Progress(len(cells), len(cells) - len(todo)) as progress:
-        runner.run(todo, progress)
+    with _planned(options) as (made, store, parents):
+        globs = [] if only_scores else options.mechanism
+        wanted = {choice.name for choice in matching(made.grid.mechanisms, globs, "mechanism")}
+        cells = [cell for cell in made.cells if cell.mechanism.name in wanted]
+        inline = not only_scores and options.inline
+        runner = Runner(
+            made,
+            store,
+            parents=parents,
+            workers=1 if inline else options.workers or default_workers(),
+            retry=retry,
+            only_scores=only_scores,
+            inline=inline,
+        )
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        todo = runner.todo(cells)
+        with Progress(len(cells), len(cells) - len(todo)) as progress:
+            runner.run(todo, progress)
     board, kept = _board(made.to_json(), store)
     _write(board, kept, store.root / f"{board.name}.csv", store.root / f"{board.name}.html")
     return runner.exit_status(cells)
@@ -348,7 +357,8 @@ def explain(options: argparse.Namespace) -> int:
     from panelbench.plan import state_of
     from panelbench.runner import short_name
 
-    made, store = _planned(options)
+    with _planned(options) as (made, store, _):
+        pass
     records = list(store.records("cell"))
     old = {r.key: r for r in records if r.key.startswith(options.cell)}
     cells = [

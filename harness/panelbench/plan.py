@@ -137,6 +137,7 @@ def make_plan(
     plugins: dict[str, Plugin],
     store: Store,
     *,
+    parents: child.Parents,
     say: Callable[[str], None],
     datasets: Sequence[str] = (),
 ) -> Plan:
@@ -146,6 +147,7 @@ def make_plan(
         grid: As read.
         plugins: As found.
         store: Where datasets go.
+        parents: Where children come from.
         say: Told what takes time.
         datasets: Globs of the datasets to keep; all where there are none.
 
@@ -175,6 +177,7 @@ def make_plan(
                 hashes=hashes[choice.plugin],
                 grid=grid,
                 store=store,
+                parents=parents,
                 say=say,
                 stop=stop,
             )
@@ -204,6 +207,7 @@ def _materialise(
     hashes: dict[str, str],
     grid: Grid,
     store: Store,
+    parents: child.Parents,
     say: Callable[[str], None],
     stop: threading.Event,
 ) -> tuple[str, tuple[str, int | None]]:
@@ -228,9 +232,8 @@ def _materialise(
                 "seed": grid.seed,
                 "records": [],
             },
-            limits=grid.limits,
+            parents=parents,
             log=store.root / "logs" / f"dataset-{key_of(identity)}.log",
-            cache=store.root / "cache",
             stop=stop,
         )
         content = outcome.facts.get("content")

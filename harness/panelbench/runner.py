@@ -49,6 +49,7 @@ class Runner:
         plan: Plan,
         store: Store,
         *,
+        parents: child.Parents,
         workers: int,
         retry: Collection[Status] = (),
         only_scores: bool = False,
@@ -61,7 +62,7 @@ class Runner:
         self.only_scores = only_scores
         self.inline = inline
         self.stop = threading.Event()
-        self._parents = child.Parents(plan.grid.limits, store.root / "cache", store.root / "logs")
+        self._parents = parents
 
     def todo(self, cells: Collection[Cell]) -> list[State]:
         """The states of those cells that have something left to compute or to retry."""
@@ -97,8 +98,6 @@ class Runner:
                 self.stop.set()
                 pool.shutdown(cancel_futures=True)
                 raise
-            finally:
-                self._parents.close()
 
     def _one(self, state: State, progress: Progress) -> None:
         name = short_name(state.cell)
@@ -198,11 +197,9 @@ class Runner:
             return child.inline(raw)
         return child.supervise(
             raw,
-            limits=self.plan.grid.limits,
-            log=self.store.root / log,
-            cache=self.store.root / "cache",
-            stop=self.stop,
             parents=self._parents,
+            log=self.store.root / log,
+            stop=self.stop,
         )
 
     def _circumstances(self, plugin: str, log: str) -> dict[str, Any]:

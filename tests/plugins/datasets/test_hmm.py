@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from panelbench import DataError, UserTables
-from panelbench_datasets.hmm import Hmm, HmmTypes, Population, population, simulate
+from panelbench_datasets.hmm import NUMERIC, Hmm, HmmTypes, population, simulate
 
 
 def test_the_population_does_not_depend_on_the_random_stream():
@@ -70,14 +72,7 @@ def test_states_follow_the_transition_matrix(rng):
     # Emissions without noise show the states.
     shown = population(types=False)
     means = np.arange(4.0)[:, None] * np.ones(5) + 10
-    shown = Population(
-        weights=shown.weights,
-        initial=shown.initial,
-        transition=shown.transition,
-        means=means,
-        covariances=np.tile(np.eye(5) * 1e-12, (4, 1, 1)),
-        emission=shown.emission,
-    )
+    shown = replace(shown, means=means, covariances=np.tile(np.eye(5) * 1e-12, (4, 1, 1)))
     frame = simulate(shown, np.full(40_000, 2), rng)
     state = np.rint(frame["Glomozole"].to_numpy() - 10).astype(int).reshape(-1, 2)
     counts = np.zeros((4, 4))
@@ -85,6 +80,20 @@ def test_states_follow_the_transition_matrix(rng):
     share = counts / counts.sum(axis=1, keepdims=True)
     # Standard error at most sqrt(.25 / 9500) = 0.0051; 5.5 of them for 16 cells: 6e-7.
     assert np.abs(share - shown.transition[0]).max() < 0.029
+
+
+def test_emissions_have_the_covariance_and_the_levels_of_their_state(rng):
+    truth = population(types=False)
+    rows = 40_000
+    for state in range(4):
+        only = replace(truth, initial=np.eye(4)[[state]])
+        frame = simulate(only, np.ones(rows, dtype=int), rng)
+        values = frame[list(NUMERIC)].to_numpy()
+        # Variances stay below 3: standard errors at most 3 sqrt(2 / 40000) = 0.021 and, for the
+        # levels, 0.0025; 5.5 of them for 100 and 16 numbers are a false alarm of 4e-6.
+        assert np.abs(np.cov(values.T) - truth.covariances[state]).max() < 0.12
+        share = frame["Zolronide"].value_counts(normalize=True, sort=False).to_numpy()
+        assert np.abs(share - truth.emission[state]).max() < 0.014
 
 
 def test_two_types_differ_in_first_state_and_direction():

@@ -1,0 +1,131 @@
+"""A09: the store never overwrites, never lies, and reads fast."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+
+from panelbench.errors import StoreError
+from panelbench.record import Record, Status, Store, write_new
+
+
+def record(**changes) -> Record:
+    values = {
+        "key": f"{0:024x}",
+        "attempt": 1,
+        "what": "cell",
+        "subject": {"a": 1},
+        "status": Status.OK,
+        **changes,
+    }
+    return Record(**values)
+
+
+def test_a09_no_write_overwrites_a_record(tmp_path):
+    store = Store(tmp_path)
+    assert store.add(record(error="first"))
+    assert not store.add(record(error="second"))
+    assert store.latest("cell", record().key).error == "first"
+
+
+def test_a09_a_file_appears_whole_or_not_at_all(tmp_path):
+    assert write_new(tmp_path / "a.json", "one")
+    assert not write_new(tmp_path / "a.json", "two")
+    assert (tmp_path / "a.json").read_text() == "one"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a09_file_names_are_plain(bench):
+    bench.run(bench.grid(mechanisms=["fx-ok", "fx-raise"]), rc=3)
+    names = [p.name for p in bench.store.rglob("*") if "cache" not in p.parts]
+    assert names
+    assert all(re.fullmatch(r"[a-z0-9._-]+", name) for name in names)
+
+
+def test_a09_a_record_of_the_first_version_is_read(tmp_path):
+    text = (
+        '{"schema_version": 1, "key": "000000000000000000000000", "attempt": 1, "what": "cell", '
+        '"subject": {}, "status": "ok", "phase": "", "error": "", "log": "", "release": "r"}'
+    )
+    assert Record.from_json(text).release == "r"
+
+
+def test_a09_a_record_of_a_newer_version_is_refused_by_name(tmp_path):
+    store = Store(tmp_path)
+    store.add(record())
+    path = next((tmp_path / "records").iterdir())
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 99}))
+    with pytest.raises(StoreError, match=rf"{path.name}.*version 99.*upgrade"):
+        list(store.records("cell"))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema_version": 1}'])
+def test_a09_a_damaged_record_is_named(tmp_path, text):
+    store = Store(tmp_path)
+    store.add(record())
+    path = next((tmp_path / "records").iterdir())
+    path.write_text(text)
+    with pytest.raises(StoreError, match=path.name):
+        list(store.records("cell"))
+
+
+def test_a09_infinities_survive_in_plain_json(tmp_path):
+    text = record(guarantee={"figures": {"epsilon": float("inf")}}).to_json()
+    assert json.loads(text)["guarantee"]["figures"]["epsilon"] == "inf"
+    assert "Infinity" not in text
+
+
+def test_a09_the_newest_attempt_counts(tmp_path):
+    store = Store(tmp_path)
+    for attempt in range(1, 12):
+        store.add(record(attempt=attempt, error=str(attempt)))
+    assert store.latest("cell", record().key).error == "11"
+    assert [r.error for r in store.records("cell")] == ["11"]
+
+
+@pytest.mark.slow
+def test_a09_twenty_thousand_records_load(tmp_path):
+    folder = tmp_path / "records"
+    folder.mkdir()
+    for index in range(20_000):
+        text = record(key=f"{index:024x}").to_json()
+        (folder / f"{index:024x}-1.json").write_text(text)
+    began = time.perf_counter()
+    assert sum(1 for _ in Store(tmp_path).records("cell")) == 20_000
+    print(f"20,000 records in {time.perf_counter() - began:.1f} s")
+
+
+def test_a09_a_lease_keeps_a_second_run_off_and_a_dead_holder_frees_it(tmp_path):
+    store = Store(tmp_path)
+    lease = store.lease("k", expires=60)
+    assert lease is not None
+    assert store.lease("k", expires=60) is None
+    claim = json.loads(lease.path.read_text())
+    lease.path.write_text(json.dumps({**claim, "process_start": 1.0}))
+    again = store.lease("k", expires=60)
+    assert again is not None
+    again.release()
+    assert not lease.path.exists()
+
+
+def test_a09_a_lease_of_another_host_expires(tmp_path):
+    store = Store(tmp_path)
+    lease = store.lease("k", expires=60)
+    claim = {**json.loads(lease.path.read_text()), "host": "elsewhere"}
+    lease.path.write_text(json.dumps(claim))
+    assert store.lease("k", expires=60) is None
+    lease.path.write_text(json.dumps({**claim, "until": 1.0}))
+    assert store.lease("k", expires=60) is not None
+
+
+def test_a09_a_full_disk_is_said_in_one_sentence(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(StoreError, match="No space left on device; free some space"):
+        Store(tmp_path).add(record())
+    assert list((tmp_path / "records").iterdir()) == []

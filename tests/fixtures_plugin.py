@@ -1,0 +1,341 @@
+"""A stranger's plugin that misbehaves in every way the harness must survive."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from panelbench import (
+    SENSOR_STREAMS,
+    USER_TABLES,
+    Budget,
+    DataError,
+    DataFile,
+    DatasetSource,
+    Direction,
+    Established,
+    GaussianEvent,
+    Guarantee,
+    Mechanism,
+    Metric,
+    NeighboringRelation,
+    PrivacyUnit,
+    Role,
+    Scale,
+    Score,
+    SyntheticTables,
+    data_directory,
+    hookimpl,
+)
+from panelbench.accounting import gaussian_stddev
+from panelbench.data import USER
+from panelbench.testing import tiny_streams, tiny_tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiny(DatasetSource):
+    """Tiny user tables."""
+
+    name = "tiny"
+    kind = USER_TABLES
+
+    users: int = 120
+
+    def load(self, *, rng):
+        del rng
+        return tiny_tables(users=self.users)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinyStreams(DatasetSource):
+    """Tiny sensor streams."""
+
+    name = "tiny-streams"
+    kind = SENSOR_STREAMS
+
+    def load(self, *, rng):
+        del rng
+        return tiny_streams()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromFile(DatasetSource):
+    """Tiny user tables whose seed is read from a file, for tests of hashes."""
+
+    name = "from-file"
+    kind = USER_TABLES
+
+    def files(self):
+        return (DataFile(path="seed.txt", instructions="Write a number into it."),)
+
+    def load(self, *, rng):
+        del rng
+        text = (data_directory() / "seed.txt").read_text()
+        if not text.strip().isdigit():
+            raise DataError(f"seed.txt, row 1: expected a number, got {text!r}.")
+        return tiny_tables(seed=int(text))
+
+
+def _settled(budget: Budget, *, spend: float = 1.0) -> Guarantee:
+    stddev = gaussian_stddev(budget, l2_sensitivity=1.0) / spend
+    return Guarantee(
+        established=Established.SETTLED,
+        unit=PrivacyUnit.USER,
+        relation=budget.relation,
+        ledger=(GaussianEvent(stddev=stddev, l2_sensitivity=1.0),),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ok(Mechanism):
+    """Noise around the middle of the bounds."""
+
+    name = "fx-ok"
+    kind = USER_TABLES
+
+    shift: float = 0.0
+
+    def release(self, dataset, budget, *, rng):
+        frame = dataset.train.copy()
+        spread = min(gaussian_stddev(budget, l2_sensitivity=1.0), 5.0)
+        noise = rng.normal(0, spread, len(frame))
+        frame["level"] = np.clip(frame["level"] + self.shift + noise, -10, 10)
+        return SyntheticTables(schema=dataset.schema, frame=frame, guarantee=_settled(budget))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OkTwin(Ok):
+    """The same under another name."""
+
+    name = "fx-ok-twin"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raise(Ok):
+    """Raises."""
+
+    name = "fx-raise"
+
+    def release(self, dataset, budget, *, rng):
+        raise RuntimeError("the mechanism lost its marbles")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaiseOnce(Ok):
+    """Raises until a file exists."""
+
+    name = "fx-raise-once"
+
+    marker: str = ""
+
+    def release(self, dataset, budget, *, rng):
+        if not Path(self.marker).exists():
+            raise RuntimeError("not yet")
+        return super().release(dataset, budget, rng=rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaiseOnRepeat(Ok):
+    """Raises in half of its repeats."""
+
+    name = "fx-raise-sometimes"
+
+    def release(self, dataset, budget, *, rng):
+        if rng.integers(2**31) % 2:
+            raise RuntimeError("unlucky")
+        return super().release(dataset, budget, rng=rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sleep(Ok):
+    """Sleeps."""
+
+    name = "fx-sleep"
+
+    seconds: float = 60.0
+
+    def release(self, dataset, budget, *, rng):
+        time.sleep(self.seconds)
+        return super().release(dataset, budget, rng=rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hog(Ok):
+    """Takes two gigabytes and keeps them."""
+
+    name = "fx-hog"
+
+    def release(self, dataset, budget, *, rng):
+        hoard = [np.ones(2**24) for _ in range(16)]
+        time.sleep(30)
+        return hoard
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kill(Ok):
+    """Kills itself."""
+
+    name = "fx-kill"
+
+    def release(self, dataset, budget, *, rng):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fork(Ok):
+    """Leaves a grandchild behind."""
+
+    name = "fx-fork"
+
+    note: str = ""
+
+    def release(self, dataset, budget, *, rng):
+        child = subprocess.Popen(["sleep", "300"])
+        Path(self.note).write_text(str(child.pid))
+        return super().release(dataset, budget, rng=rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overspend(Ok):
+    """Spends twice what it may."""
+
+    name = "fx-overspend"
+
+    def release(self, dataset, budget, *, rng):
+        guarantee = _settled(budget, spend=2.0)
+        return SyntheticTables(schema=dataset.schema, frame=dataset.train, guarantee=guarantee)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherRelation(Ok):
+    """States its guarantee under another relation than the budget's."""
+
+    name = "fx-other-relation"
+
+    def release(self, dataset, budget, *, rng):
+        guarantee = Guarantee(
+            established=Established.SETTLED,
+            unit=PrivacyUnit.USER,
+            relation=next(r for r in NeighboringRelation if r is not budget.relation),
+            ledger=(GaussianEvent(stddev=1e6, l2_sensitivity=1.0),),
+        )
+        return SyntheticTables(schema=dataset.schema, frame=dataset.train, guarantee=guarantee)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leak(Ok):
+    """Returns private rows, and claims to be private."""
+
+    name = "fx-leak"
+
+    def release(self, dataset, budget, *, rng):
+        guarantee = _settled(budget)
+        return SyntheticTables(schema=dataset.schema, frame=dataset.train, guarantee=guarantee)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NonPrivate(Ok):
+    """Returns private rows, and says so."""
+
+    name = "fx-nonprivate"
+    role = Role.REFERENCE
+
+    def release(self, dataset, budget, *, rng):
+        guarantee = Guarantee(
+            established=Established.NONE, unit=PrivacyUnit.USER, relation=budget.relation
+        )
+        return SyntheticTables(schema=dataset.schema, frame=dataset.train, guarantee=guarantee)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picky(Ok):
+    """Supports no budget."""
+
+    name = "fx-picky"
+
+    def supports(self, schema, budget):
+        return "it needs a budget above 1000"
+
+
+class _Metric(Metric):
+    kind = USER_TABLES
+    components = {"gap": Scale(direction=Direction.LOWER)}  # noqa: RUF012 - as plugins write it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap(_Metric):
+    """Difference of the mean levels."""
+
+    name = "fx-gap"
+
+    def score(self, reference, release, *, rng):
+        gap = abs(reference.test["level"].mean() - release.frame["level"].mean())
+        yield Score(component="gap", value=float(gap), unit="m")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count(_Metric):
+    """Difference of the numbers of tables."""
+
+    name = "fx-count"
+
+    def score(self, reference, release, *, rng):
+        gap = abs(reference.test[USER].nunique() - release.frame[USER].nunique())
+        yield Score(component="gap", value=float(gap))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowMetric(_Metric):
+    """Never ends."""
+
+    name = "fx-slow-metric"
+
+    def score(self, reference, release, *, rng):
+        time.sleep(60)
+        return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class NanMetric(_Metric):
+    """Gives NaN."""
+
+    name = "fx-nan"
+
+    value: str = "nan"
+
+    def score(self, reference, release, *, rng):
+        yield Score(component="gap", value=float(self.value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaisingMetric(_Metric):
+    """Raises."""
+
+    name = "fx-raising-metric"
+
+    def score(self, reference, release, *, rng):
+        raise RuntimeError("no score today")
+
+
+@hookimpl
+def register_datasets():
+    return [Tiny, TinyStreams, FromFile]
+
+
+@hookimpl
+def register_mechanisms():
+    return [
+        *(Ok, OkTwin, Raise, RaiseOnce, RaiseOnRepeat, Sleep, Hog, Kill, Fork),
+        *(Overspend, OtherRelation, Leak, NonPrivate, Picky),
+    ]
+
+
+@hookimpl
+def register_metrics():
+    return [Gap, Count, SlowMetric, NanMetric, RaisingMetric]
