@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from pandas.api.extensions import ExtensionArray
+
     from panelbench import Column
 
 CHUNK = 1 << 20
@@ -182,6 +184,21 @@ def is_missing(values: pd.Series) -> np.ndarray:
     return result
 
 
+def distinct(values: pd.Series) -> tuple[pd.Series, np.ndarray]:
+    """The distinct values of a long column and the position of each row's among them.
+
+    Few words, many rows: rules about words are applied to each distinct one once.
+    """
+    codes, words = pd.factorize(values, use_na_sentinel=False)
+    return pd.Series(words), codes
+
+
+def coded(words: pd.Series, codes: np.ndarray, categories: Sequence[str]) -> ExtensionArray:
+    """The rows of a categorical column, from what `distinct` gave and each word's category."""
+    positions = pd.Index(categories).get_indexer(pd.Index(words))[codes]
+    return pd.Categorical.from_codes(positions.tolist(), categories=pd.Index(categories))
+
+
 def numbers(frame: pd.DataFrame, column: str, *, file: str, required: bool = False) -> np.ndarray:
     """A column as float64, NaN where missing; thousands commas are understood.
 
@@ -189,20 +206,25 @@ def numbers(frame: pd.DataFrame, column: str, *, file: str, required: bool = Fal
         DataError: On a value that is no number or infinite, and on a missing one where `required`.
     """
     values = frame[column]
-    absent = is_missing(values)
-    if pd.api.types.is_numeric_dtype(values.dtype):
-        result = values.to_numpy(dtype=np.float64, copy=True)
-    else:
-        text = values.astype(str).str.strip()
-        commas = text.str.match(THOUSANDS).to_numpy(dtype=bool)
-        if commas.any():
-            text = text.where(~commas, text.str.replace(",", ""))
-        result = pd.to_numeric(text, errors="coerce").to_numpy(dtype=np.float64, copy=True)
-    bad = (np.isnan(result) & ~absent) | np.isinf(result)
-    if bad.any():
-        raise at_row(frame, column, bad, file=file, expected="a finite number")
-    if required and absent.any():
-        raise at_row(frame, column, absent, file=file, expected="a number, not a missing value")
+    result = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, copy=True)
+    unread = np.isnan(result)
+    if unread.any():
+        words = values[unread]
+        absent = np.zeros(len(result), dtype=bool)
+        absent[unread] = is_missing(words)
+        if not pd.api.types.is_numeric_dtype(values.dtype):
+            text = words.astype(str).str.strip()
+            plain_text = text.where(~text.str.match(THOUSANDS), text.str.replace(",", ""))
+            result[unread] = pd.to_numeric(plain_text, errors="coerce").to_numpy()
+        unread = np.isnan(result)
+        if (unread & ~absent).any():
+            bad = unread & ~absent
+            raise at_row(frame, column, bad, file=file, expected="a finite number")
+        if required and absent.any():
+            expected = "a number, not a missing value"
+            raise at_row(frame, column, absent, file=file, expected=expected)
+    if np.isinf(result).any():
+        raise at_row(frame, column, np.isinf(result), file=file, expected="a finite number")
     return result
 
 

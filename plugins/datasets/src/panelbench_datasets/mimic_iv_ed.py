@@ -12,6 +12,8 @@ from panelbench import USER_TABLES, ColumnKind, DataFile, DatasetSource, UserTab
 from panelbench_datasets import vitals
 from panelbench_datasets.files import (
     Repairs,
+    coded,
+    distinct,
     identifiers,
     in_range,
     in_time_order,
@@ -33,6 +35,8 @@ from panelbench_datasets.tables import (
 )
 
 if TYPE_CHECKING:
+    from pandas.api.extensions import ExtensionArray
+
     from panelbench import Schema
 
 DEMO = "mimic-iv-ed-demo/vitalsign.csv.gz"
@@ -76,21 +80,24 @@ def fahrenheit(values: np.ndarray, repairs: Repairs) -> np.ndarray:
 
 def pain_scores(values: pd.Series, repairs: Repairs) -> np.ndarray:
     """The number in front of a pain entry such as "8", "8.5" or "8/10"; NaN for other text."""
-    text = values.astype(str).str.strip()
+    words, codes = distinct(values)
+    text = words.astype(str).str.strip()
     scores = text.str.extract(r"^(\d+(?:\.\d+)?)(?:\s*/\s*10)?$", expand=False)
-    result = pd.to_numeric(scores, errors="coerce").to_numpy(dtype=np.float64, copy=True)
-    words = np.isnan(result) & ~is_missing(values)
-    repairs.add("pain: free text, now missing", words.sum())
-    return result
+    result: np.ndarray = pd.to_numeric(scores, errors="coerce").to_numpy(dtype=np.float64)
+    free_text = np.isnan(result) & ~is_missing(words)
+    repairs.add("pain: free text, now missing", free_text[codes].sum())
+    rows: np.ndarray = result[codes]
+    return rows
 
 
-def rhythms(values: pd.Series, repairs: Repairs) -> pd.Series:
+def rhythms(values: pd.Series, repairs: Repairs) -> ExtensionArray:
     """Rhythms in the public vocabulary; unknown spellings become "Other" and are counted."""
-    text = values.astype(str).str.strip().str.lower()
-    known = text.map(SPELLINGS)
-    unknown = known.isna().to_numpy() & ~is_missing(values)
-    repairs.add(f"rhythm: unknown spelling, now {vitals.OTHER_RHYTHM}", unknown.sum())
-    return known.astype(object).mask(unknown, vitals.OTHER_RHYTHM)
+    words, codes = distinct(values)
+    known = words.astype(str).str.strip().str.lower().map(SPELLINGS)
+    unknown = known.isna().to_numpy() & ~is_missing(words)
+    repairs.add(f"rhythm: unknown spelling, now {vitals.OTHER_RHYTHM}", unknown[codes].sum())
+    known = known.astype(object).mask(unknown, vitals.OTHER_RHYTHM)
+    return coded(known, codes, vitals.RHYTHMS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,8 @@ from panelbench import USER_TABLES, DataError, DataFile, DatasetSource, UserTabl
 from panelbench_datasets import service_requests as requests
 from panelbench_datasets.files import (
     Repairs,
+    coded,
+    distinct,
     in_range,
     in_time_order,
     is_missing,
@@ -33,6 +35,8 @@ from panelbench_datasets.tables import (
 )
 
 if TYPE_CHECKING:
+    from pandas.api.extensions import ExtensionArray
+
     from panelbench import Column, Schema
 
 SAMPLE = "nyc311-sample/nyc311_20230228_sample.csv.gz"
@@ -56,19 +60,21 @@ def tax_lots(values: np.ndarray) -> np.ndarray:
     return lot
 
 
-def in_vocabulary(values: pd.Series, column: Column, repairs: Repairs) -> pd.Series:
+def in_vocabulary(values: pd.Series, column: Column, repairs: Repairs) -> ExtensionArray:
     """Entries in the public vocabulary; unknown ones become the column's catch-all, counted."""
-    text = values.astype(str).str.strip().str.upper()
-    text = text.replace(ALIASES.get(column.name, {}))
-    absent = is_missing(values)
+    words, codes = distinct(values)
+    absent = is_missing(words)
+    text = words.astype(str).str.strip().str.upper().replace(ALIASES.get(column.name, {}))
     fallback = requests.UNSPECIFIED if column.name == "borough" else requests.OTHER
     unknown = ~text.isin(column.categories).to_numpy() & ~absent
-    repairs.add(f"{column.name}: not in the vocabulary, now {fallback}", unknown.sum())
-    result = text.astype(object).mask(unknown, fallback)
+    repairs.add(f"{column.name}: not in the vocabulary, now {fallback}", unknown[codes].sum())
+    known = text.astype(object).mask(unknown, fallback)
     if column.nullable:
-        return result.mask(absent, np.nan)
-    repairs.add(f"{column.name}: missing, now {fallback}", absent.sum())
-    return result.mask(absent, fallback)
+        known = known.mask(absent, np.nan)
+    else:
+        repairs.add(f"{column.name}: missing, now {fallback}", absent[codes].sum())
+        known = known.mask(absent, fallback)
+    return coded(known, codes, column.categories)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -97,17 +97,17 @@ def separated(
 ) -> list[tuple[int, Split]]:
     """`starts` without the windows of a block whose vehicles are still there in the next block."""
     kept: list[tuple[int, Split]] = []
-    later: np.ndarray = np.zeros(0, dtype=np.int64)
-    following: np.ndarray = later
+    later: np.ndarray = np.zeros(0, dtype=np.int64)  # vehicles of the blocks that follow
+    so_far: np.ndarray = later
     current = starts[-1][1]
     for start, split in reversed(starts):
         low, high = np.searchsorted(period.frame, [start, start + steps])
         there = np.unique(period.vehicle[low:high])
         if split != current:
-            current, later = split, np.union1d(later, following)
+            current, later = split, so_far
         if not np.isin(there, later).any():
             kept.append((start, split))
-            following = np.union1d(following, there)
+            so_far = np.union1d(so_far, there)
     return kept[::-1]
 
 
