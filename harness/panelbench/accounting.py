@@ -12,9 +12,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from panelbench.composition import composed
 from panelbench.conversions import (
+    crossing,
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu,
@@ -196,7 +198,7 @@ def _settle_ledger(
         return _gaussian_figures(math.sqrt(math.fsum(squares)), delta, alpha)
     rhos = [_rho(event) for event in ledger]
     rho = None if None in rhos else math.fsum(r for r in rhos if r is not None)
-    epsilon, b_g = _by_library(ledger, relation, delta, alpha)
+    epsilon, b_g = composed(ledger, relation, delta, alpha)
     if rho is not None:
         epsilon = min(epsilon, zcdp_epsilon(rho, delta))
         b_g = alpha * rho if b_g is None else min(b_g, alpha * rho)
@@ -216,102 +218,6 @@ def _rho(event: Event) -> float | None:
             return None
 
 
-def _by_library(
-    ledger: tuple[Event, ...], relation: NeighboringRelation, delta: float, alpha: float
-) -> tuple[float, float | None]:
-    """Settle a ledger with dp-accounting: the only place that makes its events.
-
-    The ledger states true sensitivities under the declared relation, so an unsampled event depends
-    on the ratio of noise to sensitivity alone and is handed over as add-or-remove with that ratio,
-    whatever the relation. Handing the relation over as well would be wrong twice: the library's
-    RDP accountant ignores it for Gaussians, its PLD accountant doubles the sensitivity.
-    Sampled Gaussians are handed over with the clipping norm and the declared relation; the RDP
-    accountant cannot do them under replace-one, so b_g is not known there.
-
-    A vector with Laplace noise is dominated by one number with the same L1 sensitivity (shift one
-    coordinate after the other; trade-off functions of shifted log-concave noise compose under
-    group privacy to that of the summed shift). The exponential mechanism is handed to the PLD as
-    any pure DP mechanism and to the RDP accountant as zCDP with rho = epsilon^2 / 8; only with such
-    events can the latter give the smaller epsilon, so only then is it asked at many orders.
-
-    Returns:
-        The smallest epsilon at delta that either accountant finds, and b_g at alpha or None.
-    """
-    from dp_accounting import dp_event  # noqa: PLC0415 - takes 1.7 s
-    from dp_accounting.pld import common  # noqa: PLC0415 - takes 1.7 s
-    from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - takes 1.7 s
-    from dp_accounting.privacy_accountant import (  # noqa: PLC0415 - takes 1.7 s
-        NeighboringRelation as Relation,
-    )
-    from dp_accounting.rdp import rdp_privacy_accountant as rdp  # noqa: PLC0415 - takes 1.7 s
-
-    own = {
-        NeighboringRelation.ADD_OR_REMOVE_ONE: Relation.ADD_OR_REMOVE_ONE,
-        NeighboringRelation.REPLACE_ONE: Relation.REPLACE_ONE,
-    }[relation]
-    width = _loss_width(ledger)
-    selects = any(isinstance(event, ExponentialEvent) for event in ledger)
-    accountant = rdp.RdpAccountant([alpha, *(rdp.DEFAULT_RDP_ORDERS if selects else ())])
-    loss = pld.identity(value_discretization_interval=width)
-    renyi_known = True
-    for event in ledger:
-        one: Any
-        match event:
-            case GaussianEvent():
-                ratio = event.stddev / event.l2_sensitivity
-                one = pld.from_gaussian_mechanism(
-                    ratio / math.sqrt(event.count), value_discretization_interval=width
-                )
-                handed = dp_event.GaussianDpEvent(ratio)
-            case LaplaceEvent():
-                ratio = event.scale / event.l1_sensitivity
-                one = pld.from_laplace_mechanism(ratio, value_discretization_interval=width)
-                one = one.self_compose(event.count)
-                handed = dp_event.LaplaceDpEvent(ratio)
-            case ExponentialEvent():
-                pure = common.DifferentialPrivacyParameters(event.epsilon, 0.0)
-                one = pld.from_privacy_parameters(pure, value_discretization_interval=width)
-                one = one.self_compose(event.count)
-                handed = dp_event.ZCDpEvent(event.epsilon**2 / 8)
-            case SampledGaussianEvent():
-                ratio = event.stddev / event.clipping_norm
-                one = pld.from_gaussian_mechanism(
-                    ratio,
-                    sampling_prob=event.sampling_probability,
-                    neighboring_relation=own,
-                    value_discretization_interval=width,
-                ).self_compose(event.count)
-                handed = dp_event.PoissonSampledDpEvent(
-                    event.sampling_probability, dp_event.GaussianDpEvent(ratio)
-                )
-                renyi_known = renyi_known and own is Relation.ADD_OR_REMOVE_ONE
-        loss = loss.compose(one)
-        if renyi_known:
-            accountant.compose(handed, event.count)
-    epsilon = float(loss.get_epsilon_for_delta(delta))
-    if not renyi_known:
-        return epsilon, None
-    return min(epsilon, accountant.get_epsilon(delta)), float(accountant.rdp[0])
-
-
-def _loss_width(ledger: tuple[Event, ...]) -> float:
-    """Discretisation of the privacy loss: 1e-4, wider where that would take millions of cells."""
-    spread = 0.0
-    for event in ledger:
-        match event:
-            case GaussianEvent():
-                ratio = math.sqrt(event.count) * event.l2_sensitivity / event.stddev
-                spread += ratio**2 / 2 + 10 * ratio
-            case LaplaceEvent():
-                spread += event.count * event.l1_sensitivity / event.scale
-            case ExponentialEvent():
-                spread += event.count * event.epsilon
-            case SampledGaussianEvent():
-                ratio = event.clipping_norm / event.stddev
-                spread += 2 * ratio**2 + 20 * ratio
-    return max(1e-4, spread / 1e6)
-
-
 def excess(guarantee: Guarantee, budget: Budget, *, unit: PrivacyUnit) -> str | None:
     """None if the guarantee satisfies the budget, otherwise one sentence that says why not.
 
@@ -325,11 +231,7 @@ def excess(guarantee: Guarantee, budget: Budget, *, unit: PrivacyUnit) -> str | 
     figures = settle(guarantee, delta=budget.delta, alpha=budget.alpha)
     if figures.delta > budget.delta * (1 + TOLERANCE):
         return f"The guarantee has delta = {figures.delta}, the budget allows {budget.delta}."
-    name, allowed, spent = {
-        Notion.APPROXIMATE_DP: ("epsilon", budget.epsilon, figures.epsilon),
-        Notion.RENYI_DP: ("b_g", budget.b_g, figures.b_g),
-        Notion.ZERO_CONCENTRATED_DP: ("rho", budget.rho, figures.rho),
-    }[budget.notion]
+    name, allowed, spent = _stated(figures, budget)
     if allowed is None or spent is None:
         return f"No {name} is known for the guarantee, but the budget is stated in it."
     if figures.mu is not None:  # epsilon at a tiny mu is steep; mu itself is not
@@ -339,6 +241,15 @@ def excess(guarantee: Guarantee, budget: Budget, *, unit: PrivacyUnit) -> str | 
     if fits:
         return None
     return f"The guarantee spends {name} = {spent:.9g}, the budget allows {allowed:.9g}."
+
+
+def _stated(figures: Figures, budget: Budget) -> tuple[str, float | None, float | None]:
+    """Name, allowed and spent amount of what a limited budget is stated in."""
+    return {
+        Notion.APPROXIMATE_DP: ("epsilon", budget.epsilon, figures.epsilon),
+        Notion.RENYI_DP: ("b_g", budget.b_g, figures.b_g),
+        Notion.ZERO_CONCENTRATED_DP: ("rho", budget.rho, figures.rho),
+    }[budget.notion]
 
 
 def _mismatch(guarantee: Guarantee, budget: Budget, unit: PrivacyUnit) -> str | None:
@@ -361,7 +272,7 @@ def calibrate(
     unit: PrivacyUnit = PrivacyUnit.USER,
     relative: float = 1e-4,
 ) -> float:
-    """The smallest noise scale whose ledger satisfies the budget, found by bisection.
+    """The smallest noise scale whose ledger satisfies the budget.
 
     It settles with the same accountant that judges the release, so what is calibrated here is
     accepted there. Settlements are cached, calibrations are not.
@@ -373,31 +284,39 @@ def calibrate(
         relative: How close to the smallest scale the result must be; it is never below it.
 
     Raises:
-        BudgetError: If the budget is unlimited, or no scale up to 1e12 satisfies it.
+        BudgetError: If the budget is unlimited, no scale up to 1e12 satisfies it, or all do.
     """
     if budget.notion is Notion.UNLIMITED:
         raise BudgetError("An unlimited budget needs no noise; give a limited one.")
 
-    def fits(scale: float) -> bool:
-        guarantee = Guarantee(
+    def guarantee(scale: float) -> Guarantee:
+        return Guarantee(
             established=Established.SETTLED,
             unit=unit,
             relation=budget.relation,
             ledger=ledger_of(scale),
         )
-        return excess(guarantee, budget, unit=unit) is None
 
-    upper = 1.0
-    while not fits(upper):
-        upper *= 2
-        if upper > 1e12:
+    def fits(scale: float) -> bool:
+        return excess(guarantee(scale), budget, unit=unit) is None
+
+    def overspent(log_scale: float) -> float:
+        figures = settle(guarantee(math.exp(log_scale)), delta=budget.delta, alpha=budget.alpha)
+        _, allowed, spent = _stated(figures, budget)
+        if not spent or not allowed:  # nothing spent, or nothing known
+            return -math.inf if spent == 0 else math.inf
+        return math.log(spent / allowed)
+
+    lower, upper = 0.0, 0.0
+    while not fits(math.exp(upper)):
+        lower, upper = upper, upper + 1
+        if upper > math.log(1e12):
             raise BudgetError("No noise scale up to 1e12 satisfies the budget; check the ledger.")
-    lower = upper / 2
-    while fits(lower):
-        upper, lower = lower, lower / 2
-        if lower < 1e-12:
+    while lower == upper or fits(math.exp(lower)):
+        upper, lower = lower, lower - 1
+        if lower < math.log(1e-12):
             raise BudgetError("Every noise scale satisfies the budget; check the ledger.")
-    while upper > lower * (1 + relative):
-        middle = math.sqrt(lower * upper)
-        lower, upper = (lower, middle) if fits(middle) else (middle, upper)
-    return upper
+    scale = math.exp(crossing(overspent, lower, upper, absolute=relative / 4))
+    while not fits(scale):
+        scale *= 1 + relative / 4
+    return scale

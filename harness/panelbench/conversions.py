@@ -56,7 +56,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return 0.0
     # delta(epsilon) <= Phi(mu / 2 - epsilon / mu), which bounds the root from above
     upper = max(0.0, mu * (mu / 2 - float(ndtri(delta)))) * (1 + 1e-12) + 1e-300
-    return _root(lambda epsilon: _log(gaussian_delta(mu, epsilon)) - math.log(delta), 0.0, upper)
+    return crossing(lambda epsilon: _log(gaussian_delta(mu, epsilon)) - math.log(delta), 0.0, upper)
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -76,7 +76,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     upper = 2 * lower + delta
     while gaussian_delta(upper, epsilon) < delta:
         upper *= 2
-    return _root(lambda mu: _log(gaussian_delta(mu, epsilon)) - math.log(delta), lower, upper)
+    return crossing(lambda mu: _log(gaussian_delta(mu, epsilon)) - math.log(delta), lower, upper)
 
 
 def renyi_epsilon_mironov(alpha: float, b_g: float, delta: float) -> float:
@@ -134,15 +134,17 @@ def _log(value: float) -> float:
     return math.log(value) if value > 0 else -math.inf
 
 
-def _root(function: Callable[[float], float], lower: float, upper: float) -> float:
-    floor = -1e6  # stands for -inf, which brentq cannot interpolate
+def crossing(
+    function: Callable[[float], float], lower: float, upper: float, *, absolute: float = 1e-300
+) -> float:
+    """Where a monotone function crosses 0 between `lower` and `upper`; it may be infinite."""
 
     def finite(x: float) -> float:
-        return max(floor, function(x))
+        return min(max(function(x), -1e6), 1e6)  # brentq cannot interpolate infinities
 
     if finite(lower) >= 0 and finite(upper) >= 0:
         return lower
-    return float(brentq(finite, lower, upper, xtol=1e-300, rtol=1e-14, maxiter=500))
+    return float(brentq(finite, lower, upper, xtol=absolute, rtol=1e-14, maxiter=500))
 
 
 def _require(condition: bool, message: str) -> None:  # noqa: FBT001 - a check

@@ -1,0 +1,45 @@
+# The two commands of the README, and what we use ourselves. Needs Python 3.11+, make, a C compiler.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK := benchmarks/env/lock.txt
+PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
+MANIFESTS := pyproject.toml $(PLUGINS:=/pyproject.toml)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK)
+
+.PHONY: bench test check fix perf clean
+
+bench: $(VENV)/.bench
+	$(BIN)/panelbench run benchmarks/quickstart.toml
+
+test: $(VENV)/.test check
+	$(BIN)/python -m pytest --numprocesses=auto
+
+check: $(VENV)/.test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy harness $(PLUGINS:=/src)
+	$(BIN)/lint-imports
+
+fix: $(VENV)/.test
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+perf: $(VENV)/.test
+	$(BIN)/python -m pytest benchmarks/perf --benchmark-only --benchmark-columns=min,median,max,rounds
+
+clean:
+	rm -rf $(VENV) results
+
+$(VENV)/.bench: $(LOCK) $(MANIFESTS)
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Panelbench needs Python 3.11 or newer; name one with make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	@echo "Installing Panelbench and its plugins into $(VENV) (once, about a minute)"
+	$(PIP) pip hatchling editables
+	$(PIP) --no-build-isolation --editable . $(addprefix --editable ./,$(PLUGINS))
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.bench
+	@echo "Installing what tests need"
+	$(PIP) --no-build-isolation --editable '.[test]'
+	@touch $@
