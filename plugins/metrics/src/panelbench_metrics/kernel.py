@@ -1,4 +1,4 @@
-"""The compiled part of `nearest`: bounds for all pairs, and the search that computes the others.
+"""The compiled part of `nearest`: the search through references by rising bound.
 
 `search` warps `LANES` pairs side by side. numba leaves LLVM's vectorizer for straight-line code
 switched off, and the one for loops cannot keep a recurrence in registers; so this module has a type
@@ -34,9 +34,7 @@ intrinsic: Any = _intrinsic
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 _ABSOLUTE = f"llvm.fabs.v{LANES}f64"
 _ALIGNMENT = 8
-_SINGLE = 1.0 - 1e-4  # lowers a bound from the float32 product; its error is below 64 * 1.2e-7
-_DOUBLE = 1.0 - 1e-9  # lowers a sum of bounds and distances in float64
-_SMALL, _LARGE = 1e-30, 1e30  # what float32 holds with its full precision
+_LOWERED = 1.0 - 1e-9  # lowers a sum of bounds and distances by more than its rounding error
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -140,36 +138,6 @@ def where_less(typing: Any, a: Any, b: Any, then: Any, otherwise: Any) -> Any:
 
 
 @compiled
-def tabulate(values: Array, starts: Array, rows: Array, edges: Array) -> tuple[Array, Array]:
-    """Rows of each table a cell (its ends left out), and each cell's distance to its values."""
-    attributes, cells = edges.shape[0], edges.shape[1] - 1
-    counts = np.zeros((attributes, len(rows), cells), dtype=np.float32)
-    gaps = np.zeros((attributes, len(rows), cells), dtype=np.float32)
-    for table in range(len(rows)):
-        n = rows[table]
-        for attribute in range(attributes):
-            start = starts[table] + attribute * n
-            series = values[start : start + n]
-            edge = edges[attribute]
-            for i in range(1, n - 1):
-                cell = np.searchsorted(edge, series[i], side="right") - 1
-                counts[attribute, table, min(max(cell, 0), cells - 1)] += 1
-            ordered = np.sort(series)
-            i = 0
-            for cell in range(cells):
-                while i < n and ordered[i] < edge[cell]:
-                    i += 1
-                gap = np.inf
-                if i < n:
-                    gap = max(0.0, ordered[i] - edge[cell + 1])
-                if i > 0:
-                    gap = min(gap, edge[cell] - ordered[i - 1])
-                if gap >= _SMALL:
-                    gaps[attribute, table, cell] = min(gap, _LARGE)
-    return counts, gaps
-
-
-@compiled
 def _warp(  # noqa: PLR0917 - compiled calls are positional
     a: Array, n: int, b: Array, m: int, cost: Array, length: Array
 ) -> None:
@@ -246,12 +214,12 @@ def search(  # noqa: PLR0912, PLR0915, PLR0917 - one loop; compiled calls are po
     reference_values: Array,
     reference_starts: Array,
     reference_rows: Array,
-    ends: Array,
-    interior: Array,
     weights: Array,
-    skip: Array,
+    bounds: Array,
+    bound: Array,
+    order: Array,
 ) -> Array:
-    """The nearest distance of each query in a block.
+    """The nearest distance of each query in a block, infinite without a finite bound.
 
     Args:
         values: As in `Packed`, of the queries.
@@ -260,59 +228,42 @@ def search(  # noqa: PLR0912, PLR0915, PLR0917 - one loop; compiled calls are po
         reference_values: As in `Packed`, of the references.
         reference_starts: The same.
         reference_rows: The same.
-        ends: `Packed.ends` of the references.
-        interior: What the rows between the ends cost at least, shape (attributes, queries,
-            references).
         weights: Factor of each attribute.
-        skip: Reference that does not count, for each query, or -1.
+        bounds: What each attribute adds at least, shape (attributes, queries, references).
+        bound: Their sum over attributes, infinite for a reference that does not count.
+        order: References of each query by rising bound.
     """
-    attributes, references = len(weights), len(reference_rows)
+    attributes, references = bounds.shape[0], bounds.shape[2]
     width = LANES * max(rows.max(), reference_rows.max())
     cost, length = np.zeros(width), np.zeros(width)
     a, b = np.zeros(width), np.zeros(width)
-    bound, bounds = np.empty(references), np.empty((references, attributes))
     held = np.full(LANES, -1)  # the reference in each lane
     total = np.zeros(LANES)  # its distance so far, bounds in place of what is not computed
     attribute = np.zeros(LANES, dtype=np.int64)  # the one being computed
+    left = np.zeros(LANES, dtype=np.int64)  # how many are not computed
     known = np.zeros((LANES, attributes))  # what is computed, else -1
     result = np.empty(len(rows))
     for query in range(len(rows)):
         n, start = rows[query], starts[query]
-        bound[:] = 0.0
-        for k in range(attributes):
-            first, last = values[start + k * n], values[start + (k + 1) * n - 1]
-            for r in range(references):
-                longest = n + reference_rows[r] - 1
-                least = abs(first - ends[0, k, r])
-                if longest > 1:
-                    least += abs(last - ends[1, k, r]) + interior[k, query, r] * _SINGLE
-                bounds[r, k] = weights[k] * least / longest
-                bound[r] += bounds[r, k]
-        if skip[query] >= 0:
-            bound[skip[query]] = np.inf
-        order = np.argsort(bound)
         upcoming, best = 0, np.inf
         while True:
             running, widest = 0, 0
             for lane in range(LANES):
-                if held[lane] >= 0 and total[lane] * _DOUBLE >= best:
+                if held[lane] >= 0 and total[lane] * _LOWERED >= best:
                     held[lane] = -1
-                if (
-                    held[lane] < 0
-                    and upcoming < references
-                    and bound[order[upcoming]] * _DOUBLE < best
-                ):
-                    held[lane] = order[upcoming]
-                    total[lane] = bound[order[upcoming]]
-                    known[lane] = -1.0
-                    upcoming += 1
+                if held[lane] < 0 and upcoming < references:
+                    r = order[query, upcoming]
+                    if bound[query, r] * _LOWERED < best:
+                        held[lane], total[lane], left[lane] = r, bound[query, r], attributes
+                        known[lane, :] = -1.0
+                        upcoming += 1
                 if held[lane] < 0:
                     continue
                 r = held[lane]
                 k, largest = 0, -1.0
-                for candidate in range(attributes):
-                    if known[lane, candidate] < 0.0 and bounds[r, candidate] > largest:
-                        k, largest = candidate, bounds[r, candidate]
+                for j in range(attributes):
+                    if known[lane, j] < 0.0 and bounds[j, query, r] > largest:
+                        k, largest = j, bounds[j, query, r]
                 attribute[lane] = k
                 running += 1
                 m, at = reference_rows[r], reference_starts[r]
@@ -330,8 +281,9 @@ def search(  # noqa: PLR0912, PLR0915, PLR0917 - one loop; compiled calls are po
                     continue
                 end = LANES * (reference_rows[r] - 1) + lane
                 known[lane, k] = weights[k] * (cost[end] / length[end])
-                total[lane] += known[lane, k] - bounds[r, k]
-                if known[lane].min() >= 0.0:
+                total[lane] += known[lane, k] - bounds[k, query, r]
+                left[lane] -= 1
+                if left[lane] == 0:
                     whole = 0.0
                     for j in range(attributes):
                         whole += known[lane, j]

@@ -24,14 +24,16 @@ from typing import TYPE_CHECKING
 import numba
 import numpy as np
 
-from panelbench_metrics.kernel import search, tabulate
+from panelbench_metrics.kernel import search
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 Array = np.ndarray
 
 CELLS = 64
+_SINGLE = 1.0 - 1e-4  # lowers a sum in float32; its error is below 64 * 1.2e-7
+_SMALL, _LARGE = 1e-30, 1e30  # between these float32 has its full precision
 _BLOCK = 32  # queries bounded at a time
 
 
@@ -70,10 +72,14 @@ class Packed:
             values=values.astype(np.float64), starts=starts, rows=rows, attributes=attributes
         )
 
-    def ends(self) -> Array:
-        """First and last value of each attribute, shape (2, attributes, tables)."""
-        first = self.starts + np.arange(self.attributes)[:, None] * self.rows
-        return np.stack((self.values[first], self.values[first + self.rows - 1]))
+    def series(self) -> Iterator[Array]:
+        """Each attribute of all tables, one table after the other."""
+        of_attribute = np.repeat(
+            np.tile(np.arange(self.attributes), len(self.rows)),
+            np.repeat(self.rows, self.attributes),
+        )
+        for attribute in range(self.attributes):
+            yield self.values[of_attribute == attribute]
 
 
 def nearest_distances(
@@ -100,17 +106,20 @@ def nearest_distances(
     weights = np.asarray(weights, dtype=np.float64)
     count = len(queries.rows)
     skip = np.full(count, -1) if skip is None else np.asarray(skip, dtype=np.int64)
-    edges = _edges(queries, references)
-    counts_q, gaps_q = tabulate(queries.values, queries.starts, queries.rows, edges)
-    counts_r, gaps_r = tabulate(references.values, references.starts, references.rows, edges)
-    ends = references.ends()
+    edges = [
+        np.quantile(np.concatenate(pair), np.linspace(0.0, 1.0, CELLS + 1), method="lower")
+        for pair in zip(queries.series(), references.series(), strict=True)
+    ]
+    query_grid, reference_grid = _Grid.of(queries, edges), _Grid.of(references, edges)
     result = np.empty(count)
 
+    @np.errstate(over="ignore")  # absurd values are infinitely far
     def block(start: int) -> None:
         part = slice(start, start + _BLOCK)
-        by_query_rows = np.matmul(counts_q[:, part], gaps_r.transpose(0, 2, 1))
-        by_reference_rows = np.matmul(gaps_q[:, part], counts_r.transpose(0, 2, 1))
-        interior = np.maximum(by_query_rows, by_reference_rows, out=by_query_rows)
+        bounds = _bounds(query_grid, reference_grid, part) * weights[:, None, None]
+        bound = bounds.sum(axis=0)
+        skipped = np.flatnonzero(skip[part] >= 0)
+        bound[skipped, skip[part][skipped]] = np.inf
         result[part] = search(
             queries.values,
             queries.starts[part],
@@ -118,10 +127,10 @@ def nearest_distances(
             references.values,
             references.starts,
             references.rows,
-            ends,
-            interior,
             weights,
-            skip[part],
+            bounds,
+            bound,
+            np.argsort(bound, axis=1),
         )
 
     starts = range(0, count, _BLOCK)
@@ -135,17 +144,72 @@ def nearest_distances(
     return result
 
 
-def _edges(queries: Packed, references: Packed) -> Array:
-    """Borders of the grid's cells, quantiles of all values, shape (attributes, CELLS + 1)."""
-    at = np.linspace(0.0, 1.0, CELLS + 1)
-    edges = []
-    for attribute in range(queries.attributes):
-        pooled = []
-        for packed in (queries, references):
-            of_attribute = np.repeat(
-                np.tile(np.arange(packed.attributes), len(packed.rows)),
-                np.repeat(packed.rows, packed.attributes),
-            )
-            pooled.append(packed.values[of_attribute == attribute])
-        edges.append(np.quantile(np.concatenate(pooled), at, method="lower"))
-    return np.array(edges)
+@dataclass(frozen=True, kw_only=True)
+class _Grid:
+    """What the bounds need to know of tables.
+
+    Attributes:
+        rows: Rows of each table.
+        ends: First and last value, shape (2, attributes, tables).
+        counts: Rows in each cell, the first and the last left out, shape (attributes, tables,
+            cells).
+        gaps: Distance of each cell to the nearest value of the table, shape as `counts`; 0 where
+            float32 would round it coarsely.
+    """
+
+    rows: Array
+    ends: Array
+    counts: Array
+    gaps: Array
+
+    @classmethod
+    def of(cls, packed: Packed, edges: list[Array]) -> _Grid:
+        tables = len(packed.rows)
+        first = np.cumsum(packed.rows) - packed.rows  # where each table's rows begin in a series
+        last = first + packed.rows - 1
+        table = np.repeat(np.arange(tables), packed.rows)
+        inner = np.ones(len(table), dtype=bool)
+        inner[first] = inner[last] = False
+        ends, counts, gaps = [], [], []
+        for series, edge in zip(packed.series(), edges, strict=True):
+            ends.append((series[first], series[last]))
+            cell = np.searchsorted(edge, series, side="right") - 1
+            place = table * CELLS + np.clip(cell, 0, CELLS - 1)
+            counts.append(np.bincount(place[inner], minlength=tables * CELLS))
+            gaps.append(_gaps(series, place, tables, edge))
+        shape = (packed.attributes, tables, CELLS)
+        return cls(
+            rows=packed.rows,
+            ends=np.array(ends).transpose(1, 0, 2),
+            counts=np.array(counts, dtype=np.float32).reshape(shape),
+            gaps=np.array(gaps, dtype=np.float32),
+        )
+
+
+@np.errstate(over="ignore")  # absurd values are infinitely far
+def _gaps(series: Array, place: Array, tables: int, edge: Array) -> Array:
+    """Distance of each cell to the nearest value of each table, shape (tables, cells)."""
+    lowest, highest = np.full(tables * CELLS, np.inf), np.full(tables * CELLS, -np.inf)
+    np.minimum.at(lowest, place, series)
+    np.maximum.at(highest, place, series)
+    from_above = np.minimum.accumulate(lowest.reshape(tables, CELLS)[:, ::-1], axis=1)[:, ::-1]
+    from_below = np.maximum.accumulate(highest.reshape(tables, CELLS), axis=1)
+    above, below = from_above - edge[1:], edge[:-1] - from_below
+    gaps = np.maximum(np.minimum(above, below), 0.0)
+    return np.where(gaps < _SMALL, 0.0, np.minimum(gaps, _LARGE))
+
+
+def _bounds(queries: _Grid, references: _Grid, part: slice) -> Array:
+    """What each attribute's distance is at least, shape (attributes, queries, references)."""
+    by_query_rows = np.matmul(queries.counts[:, part], references.gaps.transpose(0, 2, 1))
+    by_reference_rows = np.matmul(queries.gaps[:, part], references.counts.transpose(0, 2, 1))
+    inner = np.maximum(by_query_rows, by_reference_rows, out=by_query_rows)
+    longest = queries.rows[part, None] + references.rows - 1
+    first: Array
+    last: Array
+    first, last = np.abs(queries.ends[:, :, part, None] - references.ends[:, :, None, :])
+    last[:, longest == 1] = 0.0  # a path of one cell has one end
+    last += first
+    last += inner * _SINGLE
+    last /= longest
+    return last
