@@ -3,14 +3,164 @@
 from __future__ import annotations
 
 import html
+import json
 from typing import TYPE_CHECKING, Any
 
+from panelbench.extension import Role
+from panelbench.leaderboard import Section
+from panelbench.plot import curve
+from panelbench.table import HEADINGS, number
+
 if TYPE_CHECKING:
-    from panelbench.leaderboard import Board
+    from collections.abc import Iterator
+
+    from panelbench.leaderboard import Board, Row
+
+_STYLE = """
+:root { color-scheme: light dark; --fg: #1b1f24; --bg: #fff; --soft: #59636e; --line: #d1d9e0;
+  --best: #dafbe1; --accent: #0550ae; }
+@media (prefers-color-scheme: dark) { :root { --fg: #e6edf3; --bg: #0d1117; --soft: #9198a1;
+  --line: #3d444d; --best: #12361f; --accent: #79c0ff; } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--fg); background: var(--bg);
+  margin: 0 auto; padding: 1rem; max-width: 76rem; }
+h1, h2, h3 { line-height: 1.25; } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
+p, figcaption, .soft { color: var(--soft); max-width: 46rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .7rem; text-align: right; white-space: nowrap;
+  border-bottom: 1px solid var(--line); }
+th:first-child, td:first-child { text-align: left; } th button { all: unset; cursor: pointer; }
+th button:focus-visible { outline: 2px solid var(--accent); }
+td.best { background: var(--best); } tr.section td { color: var(--soft); font-style: italic; }
+figure { margin: 1rem 0; } svg { max-width: 100%; height: auto; } svg text { fill: var(--fg); }
+input { font: inherit; padding: .3rem .6rem; width: min(24rem, 100%); }
+"""
+
+_SCRIPT = """
+for (const table of document.querySelectorAll("table")) {
+  table.querySelectorAll("th button").forEach((button, column) => {
+    button.addEventListener("click", () => {
+      const down = button.parentElement.getAttribute("aria-sort") === "ascending";
+      table.querySelectorAll("th").forEach(th => th.removeAttribute("aria-sort"));
+      button.parentElement.setAttribute("aria-sort", down ? "descending" : "ascending");
+      for (const body of table.tBodies) {
+        const rows = [...body.rows].filter(row => !row.classList.contains("section"));
+        const value = row => row.cells[column].dataset.value ?? row.cells[column].textContent;
+        const order = (a, b) => isNaN(value(a)) || isNaN(value(b)) || value(a) === "" ||
+          value(b) === "" ? String(value(a)).localeCompare(value(b)) : value(a) - value(b);
+        rows.sort((a, b) => down ? order(b, a) : order(a, b)).forEach(row => body.append(row));
+      }
+    });
+  });
+}
+document.getElementById("filter").addEventListener("input", event => {
+  const wanted = event.target.value.toLowerCase();
+  for (const row of document.querySelectorAll("tr[data-name]"))
+    row.hidden = !row.dataset.name.includes(wanted);
+});
+"""
 
 
 def to_html(board: Board, plan: dict[str, Any]) -> str:
-    """The page."""
-    from panelbench.table import render
+    """The page: every dataset, metric and component, a figure and a table each, and provenance."""
+    title = html.escape(board.title or board.name)
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{title}</title><style>{_STYLE}</style></head><body><main>",
+        f"<h1>{title}</h1>",
+        (
+            "<p>Mean and 95 % interval over repeats on one dataset: the intervals cover the "
+            "mechanism's randomness, not that of the data. Shaded: not separated from the best "
+            "entry of its budget (Holm, 5 %). Scores are computed on the data itself and are not "
+            "private; a seeded benchmark release is not one to deploy.</p>"
+        ),
+        (
+            '<p><label>Show only <input id="filter" type="search" '
+            'placeholder="part of a name"></label></p>'
+        ),
+        *_sections(board),
+        *_quarantined(board),
+        *_provenance(board, plan),
+        f"</main><script>{_SCRIPT}</script></body></html>",
+    ]
+    return "\n".join(parts) + "\n"
 
-    return f"<!doctype html><title>{html.escape(board.name)}</title><pre>{html.escape(render(board))}</pre>"
+
+def _sections(board: Board) -> Iterator[str]:
+    tables: dict[tuple[str, str, str], list[Row]] = {}
+    for row in board.rows:
+        tables.setdefault((row.dataset, row.metric, row.component), []).append(row)
+    shown = None
+    for (dataset, metric, component), rows in tables.items():
+        if dataset != shown:
+            yield f"<h2>{html.escape(dataset)}</h2>"
+            shown = dataset
+        unit = next((row.unit for row in rows if row.unit), "")
+        direction = next((row.direction for row in rows if row.direction), "")
+        name = f"{metric} {component}" + (f" [{unit}]" if unit else "")
+        yield f"<h3>{html.escape(name)}</h3>"
+        yield f'<p class="soft">{direction} is better.</p>' if direction else ""
+        yield f"<figure>{curve(rows, board.labels, name)}</figure>"
+        yield from _table(rows, board, name)
+
+
+def _table(rows: list[Row], board: Board, name: str) -> Iterator[str]:
+    heads: tuple[str, ...] = ("entry", "epsilon", "B_G", "mean", "95 % interval", "n", "floor")
+    heads = (*heads, "to best", "rank", "guarantee", "seconds", "MB")
+    yield f'<div class="wide" tabindex="0" role="region" aria-label="{html.escape(name)}"><table>'
+    cells = "".join(f'<th scope="col"><button>{head}</button></th>' for head in heads)
+    yield f"<thead><tr>{cells}</tr></thead>"
+    for section in Section:
+        members = [row for row in rows if row.section == section]
+        if members:
+            heading = HEADINGS.get(section, section)
+            yield f'<tbody><tr class="section"><td colspan="{len(heads)}">{heading}</td></tr>'
+            yield from (_row(row, board) for row in members)
+            yield "</tbody>"
+    yield "</table></div>"
+
+
+def _row(row: Row, board: Board) -> str:
+    label = board.labels[row.mechanism, row.params]
+    interval = "" if row.lower is None else f"{number(row.lower)} to {number(row.upper)}"
+    gap = number(row.difference_to_best)
+    if row.difference_lower is not None:
+        gap += f" ({number(row.difference_lower)} to {number(row.difference_upper)})"
+    ranks = "" if row.rank is None else f"{row.rank} ({row.rank_lower}-{row.rank_upper})"
+    best = ' class="best"' if row.tie_group == 1 and row.role == Role.PRIVATE else ""
+    cells = [
+        f'<td title="{html.escape(row.params)}">{html.escape(label)}</td>',
+        *(f'<td data-value="{v or 0}">{number(v)}</td>' for v in (row.epsilon, row.b_g)),
+        f'<td data-value="{row.mean}"{best}>{number(row.mean)}</td>',
+        f"<td>{interval}</td>",
+        f"<td>{row.n_ok} of {row.n_planned}</td>",
+        f"<td>{number(row.floor)}</td>",
+        f'<td data-value="{row.difference_to_best or 0}">{gap}</td>',
+        f'<td data-value="{row.rank or 999}">{ranks}</td>',
+        f"<td>{row.accounting}</td>",
+        f"<td>{number(row.seconds)}</td>",
+        f"<td>{number(row.peak_mb)}</td>",
+    ]
+    return f'<tr data-name="{html.escape(label.lower())}">{"".join(cells)}</tr>'
+
+
+def _quarantined(board: Board) -> Iterator[str]:
+    if board.quarantined:
+        yield "<h2>Quarantined</h2><ul>"
+        for bad in board.quarantined:
+            text = f"{bad.mechanism} on {bad.dataset} at {bad.budget}: {bad.reason}"
+            yield f"<li>{html.escape(text)}</li>"
+        yield "</ul>"
+
+
+def _provenance(board: Board, plan: dict[str, Any]) -> Iterator[str]:
+    grid = plan["grid"]
+    yield "<h2>Provenance</h2>"
+    if board.failures:
+        counts = ", ".join(f"{n} {status}" for status, n in sorted(board.failures.items()))
+        yield f"<p>Cells that did not end well: {html.escape(counts)}.</p>"
+    versions = ", ".join(f"{name} {version}" for name, version in plan["versions"].items())
+    yield f"<p>Grid {html.escape(board.name)}, hash {grid['hash']}; plugins: "
+    yield f"{html.escape(versions)}.</p><details><summary>The grid in full</summary>"
+    yield f"<pre>{html.escape(json.dumps(grid, indent=1))}</pre></details>"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from panelbench.extension import Role
 from panelbench.leaderboard import RANKED, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from panelbench.leaderboard import Board, Row
+    from panelbench.extension import Role
+from panelbench.leaderboard import Board, Row
 
-_HEADINGS = {
+HEADINGS = {
     Section.SETTLED: "private, guarantee recomputed by the harness",
     Section.DECLARED: "private, guarantee declared by a library only",
     Section.BASELINE: "baselines that read no protected data",
@@ -34,7 +36,7 @@ def entry_text(row: Row) -> str:
         text += f" ±{(row.upper - row.lower) / 2:.2g}"
     if row.section not in RANKED and row.n_ok < row.n_planned:
         text += f" ({row.n_ok}/{row.n_planned})"
-    return text + ("*" if row.tie_group == 1 else "")
+    return text + ("*" if row.tie_group == 1 and row.role == Role.PRIVATE else "")
 
 
 def render(board: Board, *, every_component: bool = False) -> str:
@@ -54,7 +56,7 @@ def render(board: Board, *, every_component: bool = False) -> str:
         lines[-1] += f", {direction} is better" if direction else ""
         lines.extend(_table(rows, board))
     lines += ["", "±: half-width of the 95 % interval over repeats. *: not separated from the best"]
-    lines[-1] += " private entry of its column (Holm, 5 %)."
+    lines[-1] += " entry of its column (Holm, 5 %)."
     lines += [
         f"Quarantined: {bad.mechanism} on {bad.dataset} at {bad.budget}: {bad.reason}"
         for bad in board.quarantined
@@ -93,7 +95,7 @@ def _table(rows: list[Row], board: Board) -> Iterator[str]:
     if heads:
         cells = "  ".join(h.rjust(w) for h, w in zip(heads, columns, strict=True))
         yield f"  {'':{width}}  {cells}"
-    for section, heading in _HEADINGS.items():
+    for section, heading in HEADINGS.items():
         members = [name for name in entries if sections[name] == section]
         if not members:
             continue
