@@ -15,8 +15,7 @@ from scipy.linalg import cholesky, solve_triangular
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SHRINKAGES = (0.0, 0.3, 0.6, 0.9, 1.0)
-RIDGES = (1e-9, 1e-6, 1e-4, 1e-2, 0.1, 0.3, 1.0)
+FOLDS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +135,7 @@ def lmmse(
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """State and sums of some windows whose people are not protected.
+    """State and sums of some windows, in time order, whose people are not protected.
 
     Attributes:
         state: Shape (windows, steps).
@@ -146,42 +145,74 @@ class Windows:
     state: np.ndarray
     sums: np.ndarray
 
+    def __len__(self) -> int:
+        return len(self.state)
+
+    def __getitem__(self, chosen: np.ndarray) -> Windows:
+        """The windows where `chosen` is true."""
+        return Windows(state=self.state[chosen], sums=self.sums[chosen])
+
 
 @dataclass(frozen=True, kw_only=True)
-class Fit:
-    """A fitted filter and how it was chosen.
+class Regularisation:
+    """What keeps a filter from learning the accidents of a few windows.
 
     Attributes:
-        filter: The filter.
-        shrinkage: Weight of the stationary moments.
+        shrinkage: Weight of the stationary moments, 0 to 1.
         ridge: As in `lmmse`.
-        validation_mse: Expected error on the validation windows.
     """
 
-    filter: CausalFilter
     shrinkage: float
     ridge: float
-    validation_mse: float
+
+
+USUAL = Regularisation(shrinkage=0.9, ridge=0.1)
+"""Good enough to compare features by."""
+CANDIDATES = tuple(
+    Regularisation(shrinkage=shrinkage, ridge=ridge)
+    for shrinkage in (0.3, 0.6, 0.9, 1.0)
+    for ridge in (1e-9, 1e-2, 0.1, 1.0, 10.0)
+)
 
 
 def fit(
-    train: Windows,
-    validation: Windows,
+    windows: Windows, gains: np.ndarray, *, noise_variance: float, how: Regularisation
+) -> CausalFilter:
+    """The filter for the moments of `windows`."""
+    moments = shrunk(
+        sample_moments(windows.state, windows.sums),
+        stationary_moments(windows.state, windows.sums),
+        how.shrinkage,
+    )
+    return lmmse(moments, gains, noise_variance=noise_variance, ridge=how.ridge)
+
+
+def held_out_mse(
+    windows: Windows,
     gains: np.ndarray,
     *,
     noise_variance: float,
-    ridges: Sequence[float] = RIDGES,
-) -> Fit:
-    """Fit on training windows; choose shrinkage and ridge by the error on validation windows."""
-    sample = sample_moments(train.state, train.sums)
-    stationary = stationary_moments(train.state, train.sums)
-    candidates = []
-    for shrinkage in SHRINKAGES:
-        moments = shrunk(sample, stationary, shrinkage)
-        for ridge in ridges:
-            found = lmmse(moments, gains, noise_variance=noise_variance, ridge=ridge)
-            error = found.expected_mse(validation.state, validation.sums, gains, noise_variance)
-            candidates.append(
-                Fit(filter=found, shrinkage=shrinkage, ridge=ridge, validation_mse=error)
+    candidates: Sequence[Regularisation],
+) -> list[float]:
+    """Expected error of each candidate on windows it was not fitted on.
+
+    The windows are cut into a few blocks contiguous in time; each is held out once.
+    """
+    errors = np.zeros(len(candidates))
+    for fold in np.array_split(np.arange(len(windows)), min(FOLDS, len(windows))):
+        held = np.isin(np.arange(len(windows)), fold)
+        rest = windows[~held]
+        sample = sample_moments(rest.state, rest.sums)
+        stationary = stationary_moments(rest.state, rest.sums)
+        for index, how in enumerate(candidates):
+            found = lmmse(
+                shrunk(sample, stationary, how.shrinkage),
+                gains,
+                noise_variance=noise_variance,
+                ridge=how.ridge,
             )
-    return min(candidates, key=lambda one: one.validation_mse)
+            error = found.expected_mse(
+                windows.state[held], windows.sums[held], gains, noise_variance
+            )
+            errors[index] += error * held.sum() / len(windows)
+    return errors.tolist()

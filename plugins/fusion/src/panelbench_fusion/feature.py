@@ -82,10 +82,10 @@ class Feature:
 
     @property
     def value_weight(self) -> float:
-        """w_v, 0 without value columns."""
+        """w_v, 0 without value columns; rounded down, so that no |f| exceeds 1."""
         if not self.values:
             return 0.0
-        return math.sqrt(max(0.0, 1 - self.count_weight**2) / len(self.values))
+        return math.sqrt(max(0.0, 1 - self.count_weight**2) / len(self.values)) * (1 - 2.0**-48)
 
     def l2_sensitivity(self, relation: NeighboringRelation) -> float:
         """Largest L2 norm by which one sensor changes a step's sum.
@@ -121,7 +121,6 @@ class Feature:
             value = np.where(finite[..., column], observations[..., column], low)
             scaled = (value - low) / (high - low)
             f[..., place] = self.value_weight * np.clip(scaled, 0.0, 1.0)
-        f /= np.maximum(np.linalg.norm(f, axis=-1, keepdims=True), 1.0)  # rounding may exceed 1
         return np.where(counted[..., None], f, 0.0)
 
     def sums(self, observations: np.ndarray, present: np.ndarray) -> np.ndarray:

@@ -5,14 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from panelbench import DataError, SensorStreams, Split
-from panelbench_fusion.estimator import Fit, Windows, fit
+from panelbench_fusion.estimator import (
+    CANDIDATES,
+    USUAL,
+    CausalFilter,
+    Regularisation,
+    Windows,
+    fit,
+    held_out_mse,
+)
 from panelbench_fusion.feature import Feature
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import numpy as np
 
     from panelbench import Dataset
 
@@ -26,19 +34,23 @@ class Plan:
     Attributes:
         feature: The feature.
         gains: Shape (steps,).
-        fit: The filter.
+        filter: The filter.
+        how: How the filter is regularised.
+        held_out_mse: Its expected error on windows that were held out from the fit.
     """
 
     feature: Feature
     gains: np.ndarray
-    fit: Fit
+    filter: CausalFilter
+    how: Regularisation
+    held_out_mse: float
 
 
 def streams(dataset: Dataset) -> SensorStreams:
-    """`dataset`, which must be sensor streams with windows to fit on."""
+    """`dataset`, which must be sensor streams with windows to fit on and to fuse."""
     if not isinstance(dataset, SensorStreams):
         raise DataError(f"Fusion needs sensor streams, got {dataset.kind}.")
-    for split, least in ((Split.TRAIN, 2), (Split.VALIDATION, 1), (Split.TEST, 1)):
+    for split, least in ((Split.TRAIN, 2), (Split.TEST, 1)):
         found = len(dataset.episodes(split))
         if found < least:
             raise DataError(
@@ -53,14 +65,11 @@ def check_weight(count_weight: float | None) -> None:
         raise ValueError(f"count_weight must lie in (0, 1] or be unset, got {count_weight}.")
 
 
-def windows(data: SensorStreams, feature: Feature, split: Split) -> Windows:
-    """State and sums of the training or validation windows."""
-    if split is Split.TEST:
-        raise ValueError("Test windows are protected; their sums leave only through the channel.")
-    chosen = data.episodes(split)
+def known_windows(data: SensorStreams, feature: Feature) -> Windows:
+    """State and sums of training and validation windows; test windows are protected."""
+    known = np.flatnonzero(data.split != Split.TEST)
     return Windows(
-        state=data.state[chosen],
-        sums=feature.sums(data.observations[chosen], data.present[chosen]),
+        state=data.state[known], sums=feature.sums(data.observations[known], data.present[known])
     )
 
 
@@ -72,17 +81,31 @@ def plan(
     gains_of: Callable[[Feature], np.ndarray],
     noise_variance: float,
 ) -> Plan:
-    """Choose the feature's weights and fit the filter, on training and validation windows only."""
+    """Choose the feature's weights and fit the filter, on training and validation windows only.
+
+    Weights are compared under the usual regularisation, regularisations under the chosen weight,
+    by the error on windows that are held out in turn. A few validation windows alone are too few
+    to choose by, and the final fit uses all.
+    """
     weights = (1.0,) if not values else COUNT_WEIGHTS if count_weight is None else (count_weight,)
-    plans = []
+    found = []
     for weight in weights:
         feature = Feature.of(data.schema, count_weight=weight, values=values)
         gains = gains_of(feature)
-        found = fit(
-            windows(data, feature, Split.TRAIN),
-            windows(data, feature, Split.VALIDATION),
-            gains,
-            noise_variance=noise_variance,
-        )
-        plans.append(Plan(feature=feature, gains=gains, fit=found))
-    return min(plans, key=lambda one: one.fit.validation_mse)
+        windows = known_windows(data, feature)
+        error = 0.0
+        if len(weights) > 1:
+            (error,) = held_out_mse(
+                windows, gains, noise_variance=noise_variance, candidates=(USUAL,)
+            )
+        found.append((error, feature, gains, windows))
+    _, feature, gains, windows = min(found, key=lambda one: one[0])
+    errors = held_out_mse(windows, gains, noise_variance=noise_variance, candidates=CANDIDATES)
+    best = int(np.argmin(errors))
+    return Plan(
+        feature=feature,
+        gains=gains,
+        filter=fit(windows, gains, noise_variance=noise_variance, how=CANDIDATES[best]),
+        how=CANDIDATES[best],
+        held_out_mse=errors[best],
+    )

@@ -116,7 +116,7 @@ class Nonprivate(Mechanism):
         test = data.episodes(Split.TEST)
         sums = chosen.feature.sums(data.observations[test], data.present[test])
         return Estimates(
-            estimate=chosen.fit.filter.estimates(sums)[None],
+            estimate=chosen.filter.estimates(sums)[None],
             spent=np.full(steps, np.inf),
             guarantee=Guarantee(
                 established=Established.NONE,
@@ -127,8 +127,8 @@ class Nonprivate(Mechanism):
             ),
             info={
                 "count_weight": chosen.feature.count_weight,
-                "shrinkage": chosen.fit.shrinkage,
-                "ridge": chosen.fit.ridge,
-                "validation_mse": chosen.fit.validation_mse,
+                "shrinkage": chosen.how.shrinkage,
+                "ridge": chosen.how.ridge,
+                "held_out_mse": chosen.held_out_mse,
             },
         )

@@ -43,8 +43,8 @@ class Uniform(Mechanism):
     Section II and equation (17) of Weng and Nekouei 2026 (arXiv:2602.21525), as reconstructed:
     Z_k = g S_k + W_k with S_k the sum over present sensors of f = (w_c, w_v s), s the scaled value,
     w_c^2 + w_v^2 = 1, and W_k standard normal. The estimate is the best linear function of
-    Z_1 .. Z_k under moments of the training windows. Split of the weights, shrinkage and ridge are
-    chosen on validation windows.
+    Z_1 .. Z_k under moments of the training and validation windows. Weights, shrinkage and ridge
+    are chosen by the error on such windows that are held out in turn.
 
     Formal guarantee:
         Privacy unit: everything one sensor reports in one test window. Relation: the budget's; the
@@ -63,7 +63,7 @@ class Uniform(Mechanism):
 
     Attributes:
         draws: Independent noise draws for each test window.
-        count_weight: w_c in (0, 1]; chosen on validation windows where unset.
+        count_weight: w_c in (0, 1]; chosen on training and validation windows where unset.
         values: Columns in the feature besides the count.
         trip_windows: Number of windows a trip touches, for the note.
     """
@@ -116,7 +116,7 @@ class Uniform(Mechanism):
             stddev=1.0, l2_sensitivity=float(gains[0] * l2_sensitivity), count=steps
         )
         return Estimates(
-            estimate=chosen.fit.filter.estimates(outputs),
+            estimate=chosen.filter.estimates(outputs),
             spent=charged,
             guarantee=Guarantee(
                 established=Established.SETTLED,
@@ -134,8 +134,8 @@ class Uniform(Mechanism):
             info={
                 "gain": float(gains[0]),
                 "count_weight": chosen.feature.count_weight,
-                "shrinkage": chosen.fit.shrinkage,
-                "ridge": chosen.fit.ridge,
-                "validation_mse": chosen.fit.validation_mse,
+                "shrinkage": chosen.how.shrinkage,
+                "ridge": chosen.how.ridge,
+                "held_out_mse": chosen.held_out_mse,
             },
         )
