@@ -99,6 +99,7 @@ class Board:
     Attributes:
         name: Of the grid.
         title: Of the grid.
+        notion: In which the grid states its budgets.
         rows: In the order of the grid, metrics inside entries.
         details: For each row the detail of its score, mean over repeats.
         quarantined: Entries whose claim exceeded the budget; they have no row.
@@ -108,6 +109,7 @@ class Board:
 
     name: str
     title: str
+    notion: str
     rows: list[Row]
     details: list[dict[str, float]]
     quarantined: list[Excluded]
@@ -190,6 +192,7 @@ def make_board(plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[R
     return Board(
         name=plan["grid"]["name"],
         title=plan["grid"]["title"],
+        notion=plan["grid"]["notion"],
         rows=[draft.row for draft in drafts],
         details=[draft.detail for draft in drafts],
         quarantined=quarantined,

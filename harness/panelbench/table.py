@@ -10,8 +10,7 @@ from panelbench.leaderboard import RANKED, Section
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from panelbench.extension import Role
-from panelbench.leaderboard import Board, Row
+    from panelbench.leaderboard import Board, Row
 
 HEADINGS = {
     Section.SETTLED: "private, guarantee recomputed by the harness",
@@ -67,43 +66,53 @@ def render(board: Board, *, every_component: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _budget_of(row: Row) -> tuple[str, float] | None:
-    if row.role != "private" or row.epsilon is None or row.b_g is None:
-        return None
-    return row.neighboring_relation, row.b_g if row.epsilon is None else row.epsilon
+_STATED = {"dp": ("eps", "epsilon"), "rdp": ("B_G", "b_g"), "zcdp": ("rho", "rho")}
+
+
+def _budget_of(row: Row, field: str) -> tuple[str, float] | None:
+    level = getattr(row, field)
+    return None if row.role != Role.PRIVATE or level is None else (row.neighboring_relation, level)
 
 
 def _table(rows: list[Row], board: Board) -> Iterator[str]:
-    budgets = sorted({b for row in rows if (b := _budget_of(row)) is not None})
-    relations = {relation for relation, _ in budgets}
-    heads = []
-    for relation, epsilon in budgets:
-        row = next(r for r in rows if _budget_of(r) == (relation, epsilon))
-        head = f"eps {number(epsilon)} (B_G {number(row.b_g)})"
-        heads.append(head + (f" {relation}" if len(relations) > 1 else ""))
-    entries: dict[tuple[str, str], dict[str, str]] = {}
+    word, field = _STATED[board.notion]
+    also, other = ("B_G", "b_g") if field == "epsilon" else ("eps", "epsilon")
+    budgets = sorted({b for row in rows if (b := _budget_of(row, field)) is not None})
+    several = len({relation for relation, _ in budgets}) > 1
+    heads, below = [], []
+    for budget in budgets:
+        row = next(r for r in rows if _budget_of(r, field) == budget)
+        heads.append(f"{word} {number(budget[1])}")
+        below.append(f"{also} {getattr(row, other):.3g}" + (f" {budget[0]}" if several else ""))
+    entries: dict[tuple[str, str], dict[tuple[str, float] | None, str]] = {}
     sections: dict[tuple[str, str], str] = {}
     for row in rows:
         name = (row.mechanism, row.params)
-        budget = _budget_of(row)
-        where = heads[budgets.index(budget)] if budget in budgets else ""
-        entries.setdefault(name, {})[where] = entry_text(row)
+        entries.setdefault(name, {})[_budget_of(row, field)] = entry_text(row)
         if row.section in RANKED or name not in sections:
             sections[name] = row.section
     width = max(len(board.labels[name]) for name in entries)
-    columns = [max(len(h), *(len(e.get(h, "")) for e in entries.values())) for h in heads]
-    if heads:
-        cells = "  ".join(h.rjust(w) for h, w in zip(heads, columns, strict=True))
-        yield f"  {'':{width}}  {cells}"
+    columns = [
+        max(len(head), len(under), *(len(found.get(budget, "")) for found in entries.values()))
+        for budget, head, under in zip(budgets, heads, below, strict=True)
+    ]
+
+    def line(label: str, texts: list[str]) -> str:
+        cells = (text.rjust(size) for text, size in zip(texts, columns, strict=True))
+        return f"  {label:{width}}  " + "  ".join(cells)
+
+    if budgets:
+        yield line("", heads)
+        yield line("", below)
     for section, heading in HEADINGS.items():
         members = [name for name in entries if sections[name] == section]
-        if not members:
-            continue
-        yield f" {heading}"
+        if members:
+            yield f" {heading}"
         for name in members:
-            label = f"  {board.labels[name]:{width}}  "
-            if "" in entries[name]:
-                yield label + entries[name][""]
-            else:
-                pairs = zip(heads, columns, strict=True)
-                yield label + "  ".join(entries[name].get(h, "").rjust(w) for h, w in pairs)
+            found = entries[name]
+            texts = [found.get(budget, "") for budget in budgets]
+            yield (
+                line(board.labels[name], texts)
+                if any(texts)
+                else (f"  {board.labels[name]:{width}}  {found.get(None, '')}")
+            )
