@@ -12,7 +12,7 @@ import pytest
 from tslearn.metrics import dtw_path_from_metric
 
 from panelbench_metrics import kernel
-from panelbench_metrics.nearest import Packed, nearest_distances
+from panelbench_metrics.nearest import CELLS, Packed, _bounds, _Grid, nearest_distances
 
 KINDS = ("walks", "noise", "ties", "constant", "skewed", "tiny", "huge")
 
@@ -80,6 +80,32 @@ def test_stopping_early_never_changes_a_bit(kind):
     # one reference at a time leaves nothing to stop for
     each = [nearest(queries, [reference], weights) for reference in references]
     assert (nearest(queries, references, weights) == np.min(each, axis=0)).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_bound_exceeds_the_distance(kind):
+    rng = np.random.default_rng(8)
+    queries, references = (some_tables(kind, 12, rng, attributes=1) for _ in "ab")
+    for query, reference in zip(queries, references, strict=True):
+        assert_bounded(query, reference)
+
+
+def test_no_bound_exceeds_the_distance_along_a_long_path():
+    # five rows meet the first value, then the last row meets five: 10 cells for 6 rows
+    assert_bounded(column(1, 1, 1, 1, 1, 0), column(1.9, 0, 0, 0, 0, 0))
+
+
+def test_no_bound_exceeds_the_distance_where_float32_is_coarse():
+    assert_bounded(column(0, 0, 0, 0, 0, 0), column(0.75e-45))
+
+
+def assert_bounded(query, reference):
+    packed = Packed.of([query]), Packed.of([reference])
+    edges = [np.unique(np.concatenate((query, reference)))]
+    edges[0] = np.quantile(edges[0], np.linspace(0.0, 1.0, CELLS + 1), method="lower")
+    grids = (_Grid.of(side, edges) for side in packed)
+    bound = _bounds(*grids, slice(0, 1))[0, 0, 0]
+    assert bound <= nearest_distances(*packed, np.ones(1))[0] * (1.0 + 1e-12)
 
 
 def test_queries_far_outside_the_references_are_handled():

@@ -53,6 +53,13 @@ def test_equal_quantiles_are_merged(tables, one_column, as_release, scores_of):
     assert got["error"].value == pytest.approx(by_loop(train, test, other, "x"))
 
 
+def test_a_value_on_an_edge_belongs_to_the_state_above(tables, one_column, as_release, scores_of):
+    dataset = tables(one_column([0, 1, 2, 3, 4]), one_column([1, 1.5, 1], first=9))
+    above, below = (as_release(one_column(s), dataset.schema) for s in ([1.5, 1.5], [0, 1, 0]))
+    assert scores_of(METRIC, dataset, above)["error"].value == 0.0
+    assert scores_of(METRIC, dataset, below)["error"].value > 0.0
+
+
 def test_missing_values_are_dropped_before_pairing(tables, one_column, as_release, scores_of):
     full = one_column([1, 2, 3, 4, 1, 3], first=9)
     holes = one_column([1, math.nan, 2, 3, math.nan, math.nan, 4, 1, 3])
