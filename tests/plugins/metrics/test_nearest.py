@@ -96,7 +96,7 @@ def test_no_bound_exceeds_the_distance_along_a_long_path():
 
 
 def test_no_bound_exceeds_the_distance_where_float32_is_coarse():
-    assert_bounded(column(0, 0, 0, 0, 0, 0), column(0.75e-45))
+    assert_bounded(column(0, 0, 0, 0, 0, 1e-50), column(0.75e-45))
 
 
 def assert_bounded(query, reference):
