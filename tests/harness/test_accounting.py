@@ -1,5 +1,6 @@
 """Conversions, settled ledgers, excess and calibration."""
 
+import dataclasses
 import math
 
 import pytest
@@ -172,6 +173,18 @@ def test_a_mixed_ledger_lies_between_its_part_and_the_sum_of_its_parts(relation)
     assert alone.epsilon < mixed.epsilon < alone.epsilon + 2 * 0.25 + 3 * 0.2
     assert mixed.rho == pytest.approx(0.125 + 2 / 32 + 3 * 0.04 / 8)
     assert mixed.mu is None
+
+
+def test_a_ledger_of_thousands_of_single_events_settles_like_the_counted_one():
+    gaussian = GaussianEvent(stddev=100.0, l2_sensitivity=1.0)
+    exponential = ExponentialEvent(epsilon=0.02)
+    counted = (
+        dataclasses.replace(gaussian, count=2000),
+        dataclasses.replace(exponential, count=2000),
+    )
+    single = figures((gaussian, exponential) * 2000)
+    assert single.epsilon == pytest.approx(figures(counted).epsilon, rel=1e-9)
+    assert single.rho == pytest.approx(0.1 + 0.1)
 
 
 def test_an_empty_ledger_spends_nothing():
