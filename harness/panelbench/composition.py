@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from panelbench.privacy import (
     Event,
@@ -17,6 +17,9 @@ from panelbench.privacy import (
     NeighboringRelation,
     SampledGaussianEvent,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def composed(
@@ -39,63 +42,95 @@ def composed(
 
     Returns:
         The smallest epsilon at delta that either accountant finds, and b_g at alpha or None.
+        Infinity where the numbers are too large for the library.
     """
-    from dp_accounting import dp_event  # noqa: PLC0415 - takes 1.7 s
+    ledger = _merged(ledger)
+    epsilon = _or_infinity(lambda: _loss_epsilon(ledger, relation, delta))
+    sampled = any(isinstance(event, SampledGaussianEvent) for event in ledger)
+    if sampled and relation is NeighboringRelation.REPLACE_ONE:
+        return epsilon, None
+    selects = any(isinstance(event, ExponentialEvent) for event in ledger)
+    if selects:
+        epsilon = min(epsilon, _or_infinity(lambda: _renyi_epsilon(ledger, delta)))
+    return epsilon, _or_infinity(lambda: _renyi_bound(ledger, alpha))
+
+
+def _or_infinity(figure: Callable[[], float]) -> float:
+    """A figure that the library computes, infinite where it fails on what is hardly private."""
+    try:
+        value = figure()
+    except (ArithmeticError, IndexError, MemoryError, ValueError):
+        return math.inf
+    return math.inf if math.isnan(value) else value
+
+
+def _loss_epsilon(ledger: tuple[Event, ...], relation: NeighboringRelation, delta: float) -> float:
     from dp_accounting.pld import common  # noqa: PLC0415 - takes 1.7 s
     from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - takes 1.7 s
     from dp_accounting.privacy_accountant import (  # noqa: PLC0415 - takes 1.7 s
         NeighboringRelation as Relation,
     )
-    from dp_accounting.rdp import rdp_privacy_accountant as rdp  # noqa: PLC0415 - takes 1.7 s
 
     own = {
         NeighboringRelation.ADD_OR_REMOVE_ONE: Relation.ADD_OR_REMOVE_ONE,
         NeighboringRelation.REPLACE_ONE: Relation.REPLACE_ONE,
     }[relation]
-    ledger = _merged(ledger)
     width = _loss_width(ledger)
-    selects = any(isinstance(event, ExponentialEvent) for event in ledger)
-    accountant = rdp.RdpAccountant([alpha, *(rdp.DEFAULT_RDP_ORDERS if selects else ())])
     loss = pld.identity(value_discretization_interval=width)
-    renyi_known = True
     for event in ledger:
         one: Any
         match event:
             case GaussianEvent():
-                ratio = event.stddev / event.l2_sensitivity
-                one = pld.from_gaussian_mechanism(
-                    ratio / math.sqrt(event.count), value_discretization_interval=width
-                )
-                handed = dp_event.GaussianDpEvent(ratio)
+                ratio = event.stddev / event.l2_sensitivity / math.sqrt(event.count)
+                one = pld.from_gaussian_mechanism(ratio, value_discretization_interval=width)
+                loss = loss.compose(one)
+                continue
             case LaplaceEvent():
                 ratio = event.scale / event.l1_sensitivity
                 one = pld.from_laplace_mechanism(ratio, value_discretization_interval=width)
-                one = one.self_compose(event.count)
-                handed = dp_event.LaplaceDpEvent(ratio)
             case ExponentialEvent():
                 pure = common.DifferentialPrivacyParameters(event.epsilon, 0.0)
                 one = pld.from_privacy_parameters(pure, value_discretization_interval=width)
-                one = one.self_compose(event.count)
-                handed = dp_event.ZCDpEvent(event.epsilon**2 / 8)
             case SampledGaussianEvent():
-                ratio = event.stddev / event.clipping_norm
                 one = pld.from_gaussian_mechanism(
-                    ratio,
+                    event.stddev / event.clipping_norm,
                     sampling_prob=event.sampling_probability,
                     neighboring_relation=own,
                     value_discretization_interval=width,
-                ).self_compose(event.count)
-                handed = dp_event.PoissonSampledDpEvent(
-                    event.sampling_probability, dp_event.GaussianDpEvent(ratio)
                 )
-                renyi_known = renyi_known and own is Relation.ADD_OR_REMOVE_ONE
-        loss = loss.compose(one)
-        if renyi_known:
-            accountant.compose(handed, event.count)
-    epsilon = float(loss.get_epsilon_for_delta(delta))
-    if not renyi_known:
-        return epsilon, None
-    return min(epsilon, accountant.get_epsilon(delta)), float(accountant.rdp[0])
+        loss = loss.compose(one.self_compose(event.count))
+    return float(loss.get_epsilon_for_delta(delta))
+
+
+def _accountant(ledger: tuple[Event, ...], orders: list[float] | None) -> Any:  # noqa: ANN401 - the library is untyped
+    from dp_accounting import dp_event  # noqa: PLC0415 - takes 1.7 s
+    from dp_accounting.rdp import RdpAccountant  # noqa: PLC0415 - takes 1.7 s
+
+    accountant = RdpAccountant(orders)
+    for event in ledger:
+        handed: Any
+        match event:
+            case GaussianEvent():
+                handed = dp_event.GaussianDpEvent(event.stddev / event.l2_sensitivity)
+            case LaplaceEvent():
+                handed = dp_event.LaplaceDpEvent(event.scale / event.l1_sensitivity)
+            case ExponentialEvent():
+                handed = dp_event.ZCDpEvent(event.epsilon**2 / 8)
+            case SampledGaussianEvent():
+                handed = dp_event.PoissonSampledDpEvent(
+                    event.sampling_probability,
+                    dp_event.GaussianDpEvent(event.stddev / event.clipping_norm),
+                )
+        accountant.compose(handed, event.count)
+    return accountant
+
+
+def _renyi_epsilon(ledger: tuple[Event, ...], delta: float) -> float:
+    return float(_accountant(ledger, None).get_epsilon(delta))
+
+
+def _renyi_bound(ledger: tuple[Event, ...], alpha: float) -> float:
+    return float(_accountant(ledger, [alpha]).rdp[0])
 
 
 def _merged(ledger: tuple[Event, ...]) -> tuple[Event, ...]:

@@ -187,6 +187,16 @@ def test_a_ledger_of_thousands_of_single_events_settles_like_the_counted_one():
     assert single.rho == pytest.approx(0.1 + 0.1)
 
 
+def test_a_ledger_that_is_hardly_private_settles_to_a_large_figure_and_not_to_an_error():
+    found = figures((LaplaceEvent(scale=1e-3, l1_sensitivity=1.0, count=100),))
+    assert found.epsilon >= 100 / 1e-3
+    assert acc.excess(
+        settled((LaplaceEvent(scale=1e-3, l1_sensitivity=1.0, count=100),)),
+        Budget.approximate_dp(1.0, 1e-5),
+        unit=PrivacyUnit.USER,
+    )
+
+
 def test_an_empty_ledger_spends_nothing():
     found = figures(())
     assert (found.epsilon, found.b_g, found.rho, found.mu) == (0, 0, 0, 0)
