@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import subprocess
@@ -95,8 +96,6 @@ class Bench:
 
     def board(self, name: str = "fx", *, timeless: bool = True) -> list[str]:
         """The lines of the CSV, without what a clock or a memory meter gave."""
-        import csv
-
         rows = list(csv.DictReader((self.store / f"{name}.csv").read_text().splitlines()))
         for row in rows if timeless else ():
             del row["seconds"], row["peak_mb"]

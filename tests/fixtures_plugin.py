@@ -196,7 +196,7 @@ class Fork(Ok):
     note: str = ""
 
     def release(self, dataset, budget, *, rng):
-        child = subprocess.Popen(["sleep", "300"])
+        child = subprocess.Popen(["/bin/sleep", "300"])
         Path(self.note).write_text(str(child.pid))
         return super().release(dataset, budget, rng=rng)
 

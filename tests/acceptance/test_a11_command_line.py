@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -10,7 +11,10 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
+
+from panelbench import progress
 
 HEAVY = ("pandas", "torch", "jax", "numpy", "scipy", "numba", "mbi", "dp_accounting")
 PROBE = """
@@ -42,24 +46,18 @@ def test_a11_without_a_terminal_progress_is_plain_lines_with_all_four_counts(ben
 
 
 def test_a11_a_quiet_run_still_says_a_line_within_thirty_seconds():
-    from panelbench import progress
-
     assert progress._LINE_EVERY <= 30
 
 
 def test_a11_a_terminal_gets_a_bar():
-    import io
-
-    from panelbench.progress import Progress
-
     class Terminal(io.StringIO):
         def isatty(self):
             return True
 
     stream = Terminal()
-    with Progress(4, 1, stream) as progress:
-        progress.begin("cell")
-        progress.say("a line of its own")
+    with progress.Progress(4, 1, stream) as shown:
+        shown.begin("cell")
+        shown.say("a line of its own")
     assert "[#####...............] 1/4 cells done (1 kept)" in stream.getvalue()
 
 
@@ -92,16 +90,11 @@ def test_a11_exit_code_130_when_interrupted_and_no_child_is_left(bench, sign):
     assert "the same command goes on" in told
     assert [r["status"] for r in bench.records().values()] == ["ok"]
     assert not list((bench.store / "leases").glob("*.json"))
-    marker = str(bench.store).encode()
-    assert not [p for p in os.listdir("/proc") if p.isdigit() and _holds(p, marker)]
+    assert not [p for p in psutil.process_iter(["cmdline"]) if _holds(p, str(bench.store))]
 
 
-def _holds(pid: str, marker: bytes) -> bool:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as stream:  # noqa: PTH123 - /proc
-            return marker in stream.read()
-    except OSError:
-        return False
+def _holds(process: psutil.Process, marker: str) -> bool:
+    return any(marker in word for word in process.info["cmdline"] or ())
 
 
 def test_a11_an_error_is_one_sentence_without_a_traceback_unless_asked(bench):

@@ -46,7 +46,7 @@ def test_a14_references_run_once_for_all_budgets(bench):
 def test_a14_budgets_in_any_notion_carry_all_of_them(bench):
     for stated, name in (("b_g = [1.5]", "b_g"), ("rho = [0.75]", "rho")):
         bench.run(bench.grid(budgets=stated))
-        record = [r for r in bench.records().values() if r["subject"]["budget"][name]][0]
+        record = next(r for r in bench.records().values() if r["subject"]["budget"][name])
         figures = record["budget_figures"]
         assert abs(figures["epsilon"] - 5.55) < 1e-2
         assert round(figures["rho"], 6) == 0.75

@@ -1,0 +1,86 @@
+"""Intervals, separation and ranks equal independent references."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from panelbench.statistics import interval, paired_p, separated, standings
+
+
+def by_repeat(values):
+    return dict(enumerate(values))
+
+
+def test_the_interval_is_student_t():
+    values = [3.1, 2.7, 3.9, 3.3, 2.2]
+    low, high = stats.t.interval(0.95, 4, np.mean(values), stats.sem(values))
+    found = interval(values)
+    assert (found.lower, found.upper) == pytest.approx((low, high), abs=1e-9)
+
+
+def test_one_value_has_no_interval():
+    assert interval([4.0]).lower is None
+
+
+def test_the_paired_p_value_is_that_of_the_paired_t_test():
+    a, b = [1.0, 2.0, 4.0, 3.0], [1.5, 2.6, 3.9, 4.2]
+    assert paired_p(by_repeat(a), by_repeat(b)) == pytest.approx(stats.ttest_rel(a, b).pvalue)
+
+
+def test_only_shared_repeats_are_paired():
+    a = {0: 1.0, 1: 2.0, 2: 4.0}
+    b = {1: 2.5, 2: 4.6, 3: 100.0}
+    assert paired_p(a, b) == pytest.approx(stats.ttest_rel([2.0, 4.0], [2.5, 4.6]).pvalue)
+    assert paired_p({0: 1.0}, {0: 2.0}) == 1.0
+
+
+def test_entries_without_randomness_separate_unless_they_are_equal():
+    assert paired_p(by_repeat([1.0, 1.0]), by_repeat([2.0, 2.0])) == 0.0
+    assert paired_p(by_repeat([1.0, 1.0]), by_repeat([1.0, 1.0])) == 1.0
+
+
+def test_holm_stops_at_the_first_that_is_not_small_enough():
+    p = {("a", "b"): 0.01, ("a", "c"): 0.03, ("b", "c"): 0.04}
+    assert separated(p) == {("a", "b")}
+    assert separated({("a", "b"): 0.01, ("a", "c"): 0.02, ("b", "c"): 0.04}) == set(p)
+
+
+def test_under_no_difference_a_false_separation_is_as_rare_as_promised():
+    """Family-wise 5 %: of 400 boards of four equal entries at most 36 separate anything.
+
+    P(Binomial(400, 0.05) > 36) < 1e-3; the seed is fixed.
+    """
+    rng = np.random.default_rng(5)
+    false = 0
+    for _ in range(400):
+        entries = {name: by_repeat(rng.normal(size=6)) for name in "abcd"}
+        found = standings(entries, lower=True)
+        false += any(place.tie_group > 1 or place.rank_lower > 1 for place in found.values())
+    assert false <= 36
+
+
+@pytest.mark.parametrize(("lower", "best"), [(True, "a"), (False, "c")])
+def test_the_direction_decides_who_is_best(lower, best):
+    rng = np.random.default_rng(1)
+    noise = rng.normal(0, 0.01, (3, 5))
+    entries = {
+        n: by_repeat(m + noise[i]) for i, (n, m) in enumerate(zip("abc", (1, 2, 3), strict=True))
+    }
+    found = standings(entries, lower=lower)
+    assert found[best].rank == 1
+    assert found[best].difference is None
+    assert sorted(place.tie_group for place in found.values()) == [1, 2, 3]
+    sign = 1 if lower else -1
+    assert all(sign * p.difference.lower > 0 for n, p in found.items() if n != best)
+
+
+def test_rank_intervals_hold_what_is_not_separated():
+    entries = {
+        "a": by_repeat([1.0, 1.1, 0.9, 1.0]),
+        "b": by_repeat([1.1, 1.0, 1.0, 0.9]),
+        "c": by_repeat([9.0, 9.1, 9.0, 8.9]),
+    }
+    found = standings(entries, lower=True)
+    assert [(p.rank_lower, p.rank_upper) for p in found.values()] == [(1, 2), (1, 2), (3, 3)]
