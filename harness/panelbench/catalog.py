@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 GROUP = "panelbench"
-_CORE = ("accounting", "data", "extension", "privacy", "release")
+_CORE = (
+    *("accounting", "composition", "conversions"),
+    *("data", "extension", "privacy", "release"),
+)
 """Harness modules that can change what a mechanism releases; part of every cell's key."""
 
 

@@ -290,7 +290,8 @@ class Guarantee:
         relation: How neighbors differ.
         ledger: The composed events, adaptively chosen ones included.
         declared: The claim of a library that keeps no ledger.
-        public: What was assumed to be public, one short phrase each.
+        public: What was assumed to be public beyond the schema, one short phrase each. Entries
+            are ranked only against others that assume the same, so use the same words.
         note: One sentence for readers, for example a guarantee per trip beside one per window.
     """
 

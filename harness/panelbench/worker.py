@@ -29,8 +29,9 @@ import numpy as np
 from panelbench import accounting, loader
 from panelbench.data import SensorStreams, Split, UserTables
 from panelbench.errors import PanelbenchError, unknown
+from panelbench.extension import Role
 from panelbench.grid import canonical
-from panelbench.privacy import Budget, Guarantee, Notion
+from panelbench.privacy import Budget, Established, Guarantee, Notion
 from panelbench.record import Phase, Record, Status, Store
 from panelbench.release import Estimates, SyntheticTables
 
@@ -182,12 +183,14 @@ def run_cell(task: Task) -> None:
         return
     rng = rng_of(task.raw["stream"], "release")
     release = mechanism.release(dataset.for_mechanism(), budget, rng=rng)
-    problem = _shape_problem(release, dataset)
+    problem = _shape_problem(release, dataset) or _role_problem(mechanism, release)
     if problem:
         task.finish(Status.INVALID, error=problem)
         return
     guarantee = release.guarantee
-    excess = accounting.excess(guarantee, budget, unit=dataset.schema.unit)
+    excess = None
+    if guarantee.established is not Established.NONE:  # who says so is shown as not private
+        excess = accounting.excess(guarantee, budget, unit=dataset.schema.unit)
     figures = accounting.settle(guarantee, delta=budget.delta, alpha=budget.alpha)
     stated = {**guarantee.to_json(), "figures": dataclasses.asdict(figures)}
     spent: dict[str, Any] = {"guarantee": stated, "budget_figures": _figures_of(budget)}
@@ -209,6 +212,17 @@ def _figures_of(budget: Budget) -> dict[str, Any]:
     if budget.notion is Notion.UNLIMITED:
         return {}
     return dataclasses.asdict(accounting.equivalents(budget))
+
+
+def _role_problem(mechanism: Mechanism, release: Release) -> str:
+    guarantee = release.guarantee
+    spends = guarantee.established is not Established.SETTLED or guarantee.ledger
+    if mechanism.role is Role.BASELINE and spends:
+        return (
+            "A baseline reads no protected data, so its guarantee must be settled with an empty "
+            "ledger; change the role or the guarantee."
+        )
+    return ""
 
 
 def _shape_problem(release: Release, dataset: Dataset) -> str:

@@ -63,7 +63,7 @@ class Prior(Mechanism):
                 established=Established.SETTLED,
                 unit=PrivacyUnit.SENSOR_TRAJECTORY,
                 relation=budget.relation,
-                public=("people in training windows are not protected",),
+                public=PUBLIC,
                 note="Reads no report of a test window.",
             ),
         )

@@ -28,12 +28,8 @@ if TYPE_CHECKING:
 
     from panelbench import Budget, Dataset, Schema
 
-PUBLIC = (
-    "the schema with its bounds",
-    "when windows start and how long they are",
-    "feature weights, gains and filter, fitted on training and validation windows",
-    "people in training and validation windows are not protected",
-)
+PUBLIC = ("people in training and validation windows are not protected",)
+"""Beyond the schema; entries are ranked only against others that assume the same."""
 
 
 @dataclass(frozen=True, kw_only=True)

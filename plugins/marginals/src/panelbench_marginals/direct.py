@@ -39,8 +39,6 @@ from panelbench_marginals.flatten import Wide, flatten, unflatten
 if TYPE_CHECKING:
     from panelbench import Budget, Dataset, Schema
 
-PUBLIC = ("the schema with its bounds and categories", "horizon, bins and other parameters")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Direct(Mechanism):
@@ -146,7 +144,6 @@ class Direct(Mechanism):
                 unit=PrivacyUnit.USER,
                 relation=budget.relation,
                 ledger=ledger if private else (),
-                public=PUBLIC,
                 note=""
                 if private
                 else "Bins span [min, 99th percentile] of the private data, as in the paper.",

@@ -82,7 +82,6 @@ class SchemaUniform(Mechanism):
                 established=Established.SETTLED,
                 unit=schema.unit,
                 relation=budget.relation,
-                public=("the schema with its bounds and categories",),
             ),
             info={"tables": self.tables},
         )
