@@ -30,6 +30,25 @@ class Moments:
     mean: np.ndarray
     covariance: np.ndarray
 
+    @property
+    def of_sums(self) -> np.ndarray:
+        """Covariance of the sums in time order, shape (steps * size, steps * size)."""
+        side = self.mean.shape[0] * (self.mean.shape[1] - 1)
+        return self.covariance[:, 1:, :, 1:].reshape(side, side)
+
+    @property
+    def with_state(self) -> np.ndarray:
+        """Covariance of the sums with the state, shape (steps * size, steps)."""
+        return self.covariance[:, 1:, :, 0].reshape(-1, self.mean.shape[0])
+
+    def ridged(self, ridge: float) -> Moments:
+        """With `ridge` times each sum's variance added to it, against overfitting."""
+        steps, size = self.mean.shape[0], self.mean.shape[1] - 1
+        covariance = self.covariance.copy()
+        step, place = np.repeat(np.arange(steps), size), np.tile(np.arange(1, size + 1), steps)
+        covariance[step, place, step, place] *= 1 + ridge
+        return Moments(mean=self.mean, covariance=covariance)
+
 
 def sample_moments(state: np.ndarray, sums: np.ndarray) -> Moments:
     """Moments over windows; each step and pair of steps by itself."""
@@ -45,14 +64,15 @@ def stationary_moments(state: np.ndarray, sums: np.ndarray) -> Moments:
     joint = np.concatenate([state[..., None], sums], axis=-1)
     _, steps, size = joint.shape
     mean = np.broadcast_to(joint.mean(axis=(0, 1)), (steps, size))
-    rest = joint - mean
-    covariance = np.empty((steps, size, steps, size))
-    for lag in range(steps):
-        late, early = rest[:, lag:], rest[:, : steps - lag]
-        average = np.einsum("nki,nkj->ij", late, early) / (late.shape[0] * late.shape[1])
-        for early_step in range(steps - lag):
-            covariance[early_step + lag, :, early_step] = average
-            covariance[early_step, :, early_step + lag] = average.T
+    rest = (joint - mean).reshape(len(joint), -1)
+    products = (rest.T @ rest / len(joint)).reshape(steps, size, steps, size)
+    lag = np.arange(steps)[:, None] - np.arange(steps) + steps - 1
+    pairs = np.bincount(lag.ravel())
+    covariance = np.empty_like(products)
+    for i in range(size):
+        for j in range(size):
+            total = np.bincount(lag.ravel(), weights=products[:, i, :, j].ravel())
+            covariance[:, i, :, j] = (total / pairs)[lag]
     return Moments(mean=mean, covariance=_positive(covariance))
 
 
@@ -76,11 +96,11 @@ def shrunk(sample: Moments, stationary: Moments, weight: float) -> Moments:
 
 @dataclass(frozen=True, kw_only=True)
 class CausalFilter:
-    """Xhat_k = offset_k + sum over j <= k of weight[k, j] . Z_j.
+    """Xhat_k = offset_k + sum over j <= k + lag of weight[k, j] . Z_j.
 
     Attributes:
         offset: Shape (steps,).
-        weight: Shape (steps, steps, size); 0 where j > k.
+        weight: Shape (steps, steps, size); 0 where j > k + lag, lag 0 unless asked for.
     """
 
     offset: np.ndarray
@@ -88,19 +108,29 @@ class CausalFilter:
 
     def estimates(self, outputs: np.ndarray) -> np.ndarray:
         """Estimates from fusion outputs of shape (..., steps, size); shape (..., steps)."""
-        total: np.ndarray = np.einsum("...js,kjs->...k", outputs, self.weight) + self.offset
+        steps = len(self.offset)
+        flat = outputs.reshape(*outputs.shape[:-2], -1)
+        total: np.ndarray = flat @ self.weight.reshape(steps, -1).T + self.offset
         return total
 
     def expected_mse(
         self, state: np.ndarray, sums: np.ndarray, gains: np.ndarray, noise_variance: float
     ) -> float:
         """Mean squared error on given windows, the expectation over the noise in closed form."""
-        bias = self.estimates(gains[:, None] * sums) - state
+        bias = self.estimates(_passed(sums, gains)) - state
         return float(np.mean(bias**2) + noise_variance * np.sum(self.weight**2) / len(self.offset))
 
 
+def _passed(sums: np.ndarray, gains: np.ndarray) -> np.ndarray:
+    """The sums after the channel, without noise; `gains` as in `lmmse`."""
+    if gains.ndim == 1:
+        return gains[:, None] * sums
+    flat = sums.reshape(*sums.shape[:-2], -1)
+    return np.asarray(flat @ gains.T).reshape(sums.shape)
+
+
 def lmmse(
-    moments: Moments, gains: np.ndarray, *, noise_variance: float, ridge: float
+    moments: Moments, gains: np.ndarray, *, noise_variance: float, ridge: float, lag: int = 0
 ) -> CausalFilter:
     """The causal filter that is best for these moments: E[X_k | Z_1 .. Z_k] if all is Gaussian.
 
@@ -109,26 +139,31 @@ def lmmse(
 
     Args:
         moments: Of the state and the sums.
-        gains: Shape (steps,).
+        gains: Shape (steps,), one gain a step, or the matrix of a causal linear channel in time
+            order, shape (steps * size, steps * size).
         noise_variance: Variance of the noise in each coordinate of Z.
-        ridge: Share of each coordinate's variance that is added to it against overfitting.
+        ridge: Share of each sum's variance that is added to it against overfitting.
+        lag: Steps that an estimate may wait: it is E[X_k | Z_1 .. Z_(k + lag)].
     """
     steps, size = moments.mean.shape[0], moments.mean.shape[1] - 1
-    side = steps * size
-    scale = np.repeat(gains, size)
-    of_sums = moments.covariance[:, 1:, :, 1:].reshape(side, side)
-    of_outputs = of_sums * scale * scale[:, None]
+    model = moments.ridged(ridge)
+    if gains.ndim == 1:
+        scale = np.repeat(gains, size)
+        of_outputs = model.of_sums * scale * scale[:, None]
+        with_state = model.with_state * scale[:, None]
+    else:
+        of_outputs = gains @ model.of_sums @ gains.T
+        with_state = gains @ model.with_state
     variance = np.diag(of_outputs)
     least = np.finfo(float).eps * max(float(variance.max()), 1.0)
-    of_outputs = of_outputs + np.diag(noise_variance + ridge * variance + least)
-    with_state = moments.covariance[:, 1:, :, 0].reshape(side, steps) * scale[:, None]
-    lower = cholesky(of_outputs, lower=True)
-    known = np.repeat(np.arange(steps), size)[:, None] <= np.arange(steps)
+    of_outputs = of_outputs + np.diag(np.full(steps * size, noise_variance + least))
+    lower = cholesky(of_outputs, lower=True, check_finite=False)
+    known = np.repeat(np.arange(steps), size)[:, None] <= np.arange(steps) + lag
     innovation_weight = np.where(known, solve_triangular(lower, with_state, lower=True), 0.0)
     flat = solve_triangular(lower, innovation_weight, lower=True, trans="T").T
     flat[~known.T] = 0.0  # exact zeros already, up to rounding
     weight = flat.reshape(steps, steps, size)
-    mean_output = gains[:, None] * moments.mean[:, 1:]
+    mean_output = _passed(moments.mean[:, 1:], gains)
     offset = moments.mean[:, 0] - np.einsum("js,kjs->k", mean_output, weight)
     return CausalFilter(offset=offset, weight=weight)
 
@@ -175,44 +210,61 @@ CANDIDATES = tuple(
 )
 
 
-def fit(
-    windows: Windows, gains: np.ndarray, *, noise_variance: float, how: Regularisation
-) -> CausalFilter:
-    """The filter for the moments of `windows`."""
-    moments = shrunk(
+class Evidence:
+    """Windows to fit on, with their moments, for all of them and without each of a few blocks.
+
+    The blocks are contiguous in time; each is held out once. Moments are taken once, and serve
+    every channel and every regularisation that is compared.
+    """
+
+    def __init__(self, windows: Windows) -> None:
+        self.windows = windows
+        count = len(windows)
+        self._all = _both(windows)
+        self._folds = []
+        for fold in np.array_split(np.arange(count), min(FOLDS, count)):
+            held = np.isin(np.arange(count), fold)
+            self._folds.append((windows[held], *_both(windows[~held])))
+
+    def moments(self, shrinkage: float) -> Moments:
+        """The moments of all windows."""
+        return shrunk(*self._all, shrinkage)
+
+    def fit(
+        self, gains: np.ndarray, *, noise_variance: float, how: Regularisation, lag: int = 0
+    ) -> CausalFilter:
+        """The filter for the moments of all windows; `gains` and `lag` as in `lmmse`."""
+        moments = self.moments(how.shrinkage)
+        return lmmse(moments, gains, noise_variance=noise_variance, ridge=how.ridge, lag=lag)
+
+    def held_out_mse(
+        self,
+        gains: np.ndarray,
+        *,
+        noise_variance: float,
+        candidates: Sequence[Regularisation],
+        lag: int = 0,
+    ) -> list[float]:
+        """Expected error of each candidate on windows it was not fitted on."""
+        errors = []
+        for how in candidates:
+            error = 0.0
+            for held, sample, stationary in self._folds:
+                found = lmmse(
+                    shrunk(sample, stationary, how.shrinkage),
+                    gains,
+                    noise_variance=noise_variance,
+                    ridge=how.ridge,
+                    lag=lag,
+                )
+                share = len(held) / len(self.windows)
+                error += share * found.expected_mse(held.state, held.sums, gains, noise_variance)
+            errors.append(error)
+        return errors
+
+
+def _both(windows: Windows) -> tuple[Moments, Moments]:
+    return (
         sample_moments(windows.state, windows.sums),
         stationary_moments(windows.state, windows.sums),
-        how.shrinkage,
     )
-    return lmmse(moments, gains, noise_variance=noise_variance, ridge=how.ridge)
-
-
-def held_out_mse(
-    windows: Windows,
-    gains: np.ndarray,
-    *,
-    noise_variance: float,
-    candidates: Sequence[Regularisation],
-) -> list[float]:
-    """Expected error of each candidate on windows it was not fitted on.
-
-    The windows are cut into a few blocks contiguous in time; each is held out once.
-    """
-    errors = np.zeros(len(candidates))
-    for fold in np.array_split(np.arange(len(windows)), min(FOLDS, len(windows))):
-        held = np.isin(np.arange(len(windows)), fold)
-        rest = windows[~held]
-        sample = sample_moments(rest.state, rest.sums)
-        stationary = stationary_moments(rest.state, rest.sums)
-        for index, how in enumerate(candidates):
-            found = lmmse(
-                shrunk(sample, stationary, how.shrinkage),
-                gains,
-                noise_variance=noise_variance,
-                ridge=how.ridge,
-            )
-            error = found.expected_mse(
-                windows.state[held], windows.sums[held], gains, noise_variance
-            )
-            errors[index] += error * held.sum() / len(windows)
-    return errors.tolist()

@@ -100,12 +100,21 @@ class Feature:
             return max(1.0, among_present)
         return 1.0
 
-    def contributions(self, observations: np.ndarray, present: np.ndarray) -> np.ndarray:
-        """What every sensor contributes.
+    @property
+    def weights(self) -> np.ndarray:
+        """(w_c, w_v, w_v, ...), shape (size,)."""
+        return np.array([self.count_weight] + [self.value_weight] * len(self.values))
+
+    def unit_contributions(
+        self, observations: np.ndarray, present: np.ndarray, *, single_visit: bool = False
+    ) -> np.ndarray:
+        """What every sensor contributes before weighing: (1, s_1, s_2, ...), all within 0..1.
 
         Args:
             observations: Shape (..., sensors, columns).
             present: Shape (..., sensors).
+            single_visit: Enforce that a sensor counts on one run of consecutive steps: whatever it
+                reports after its first absence is ignored. Needs shape (..., steps, sensors).
 
         Returns:
             Shape (..., sensors, size), exactly 0 where absent.
@@ -114,16 +123,42 @@ class Feature:
         finite = np.isfinite(observations)
         inside = (observations >= self.lower) & (observations <= self.upper)
         counted = present & (finite & (inside | used)).all(axis=-1)
+        if single_visit:
+            counted = first_visit(counted)
         f = np.zeros((*present.shape, self.size))
-        f[..., 0] = self.count_weight
+        f[..., 0] = 1.0
         for place, column in enumerate(self.values, start=1):
             low, high = self.lower[column], self.upper[column]
             value = np.where(finite[..., column], observations[..., column], low)
             scaled = (value - low) / (high - low)
-            f[..., place] = self.value_weight * np.clip(scaled, 0.0, 1.0)
+            f[..., place] = np.clip(scaled, 0.0, 1.0)
         return np.where(counted[..., None], f, 0.0)
+
+    def contributions(self, observations: np.ndarray, present: np.ndarray) -> np.ndarray:
+        """What every sensor contributes; arguments and shape as in `unit_contributions`."""
+        return self.unit_contributions(observations, present) * self.weights
 
     def sums(self, observations: np.ndarray, present: np.ndarray) -> np.ndarray:
         """S, the sum of f over sensors: a sum, never a mean. Shape (..., size)."""
         total: np.ndarray = self.contributions(observations, present).sum(axis=-2)
         return total
+
+    def unit_sums(
+        self, observations: np.ndarray, present: np.ndarray, *, single_visit: bool = False
+    ) -> np.ndarray:
+        """The sum over sensors of `unit_contributions`. Shape (..., size)."""
+        f = self.unit_contributions(observations, present, single_visit=single_visit)
+        total: np.ndarray = f.sum(axis=-2)
+        return total
+
+
+def first_visit(counted: np.ndarray) -> np.ndarray:
+    """Only the first run of consecutive steps on which each sensor counts.
+
+    Args:
+        counted: Shape (..., steps, sensors).
+    """
+    before = np.zeros_like(counted)
+    before[..., 1:, :] = np.logical_or.accumulate(counted, axis=-2)[..., :-1, :]
+    over = np.logical_or.accumulate(before & ~counted, axis=-2)
+    return counted & ~over

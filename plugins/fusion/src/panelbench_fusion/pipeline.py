@@ -12,10 +12,9 @@ from panelbench_fusion.estimator import (
     CANDIDATES,
     USUAL,
     CausalFilter,
+    Evidence,
     Regularisation,
     Windows,
-    fit,
-    held_out_mse,
 )
 from panelbench_fusion.feature import Feature
 
@@ -65,11 +64,24 @@ def check_weight(count_weight: float | None) -> None:
         raise ValueError(f"count_weight must lie in (0, 1] or be unset, got {count_weight}.")
 
 
-def known_windows(data: SensorStreams, feature: Feature) -> Windows:
-    """State and sums of training and validation windows; test windows are protected."""
+def known_windows(
+    data: SensorStreams, feature: Feature, *, unit: bool = False, single_visit: bool = False
+) -> Windows:
+    """State and sums of training and validation windows; test windows are protected.
+
+    Args:
+        data: The dataset.
+        feature: The feature.
+        unit: Sums before weighing (`Feature.unit_sums`).
+        single_visit: As in `Feature.unit_contributions`; for unit sums.
+    """
     known = np.flatnonzero(data.split != Split.TEST)
+    seen, there = data.observations[known], data.present[known]
     return Windows(
-        state=data.state[known], sums=feature.sums(data.observations[known], data.present[known])
+        state=data.state[known],
+        sums=feature.unit_sums(seen, there, single_visit=single_visit)
+        if unit
+        else feature.sums(seen, there),
     )
 
 
@@ -88,24 +100,25 @@ def plan(
     to choose by, and the final fit uses all.
     """
     weights = (1.0,) if not values else COUNT_WEIGHTS if count_weight is None else (count_weight,)
+    features = [Feature.of(data.schema, count_weight=one, values=values) for one in weights]
+    evidence = Evidence(known_windows(data, features[0], unit=True))
     found = []
-    for weight in weights:
-        feature = Feature.of(data.schema, count_weight=weight, values=values)
+    for feature in features:
         gains = gains_of(feature)
-        windows = known_windows(data, feature)
+        channel = np.diag(np.outer(gains, feature.weights).ravel())
         error = 0.0
         if len(weights) > 1:
-            (error,) = held_out_mse(
-                windows, gains, noise_variance=noise_variance, candidates=(USUAL,)
+            (error,) = evidence.held_out_mse(
+                channel, noise_variance=noise_variance, candidates=(USUAL,)
             )
-        found.append((error, feature, gains, windows))
-    _, feature, gains, windows = min(found, key=lambda one: one[0])
-    errors = held_out_mse(windows, gains, noise_variance=noise_variance, candidates=CANDIDATES)
+        found.append((error, feature, gains, channel))
+    _, feature, gains, channel = min(found, key=lambda one: one[0])
+    errors = evidence.held_out_mse(channel, noise_variance=noise_variance, candidates=CANDIDATES)
     best = int(np.argmin(errors))
     return Plan(
         feature=feature,
         gains=gains,
-        filter=fit(windows, gains, noise_variance=noise_variance, how=CANDIDATES[best]),
+        filter=evidence.fit(channel, noise_variance=noise_variance, how=CANDIDATES[best]),
         how=CANDIDATES[best],
         held_out_mse=errors[best],
     )
