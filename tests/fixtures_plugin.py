@@ -34,7 +34,7 @@ from panelbench import (
     hookimpl,
 )
 from panelbench.accounting import gaussian_stddev
-from panelbench.data import USER
+from panelbench.schema import USER
 from panelbench.testing import tiny_streams, tiny_tables
 
 

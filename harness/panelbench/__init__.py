@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from panelbench.data import (
-        Column,
-        ColumnKind,
         DataFile,
         Dataset,
-        Schema,
         SensorStreams,
         Split,
         UserTables,
@@ -29,14 +26,7 @@ if TYPE_CHECKING:
         PluginError,
         StoreError,
     )
-    from panelbench.extension import (
-        SENSOR_STREAMS,
-        USER_TABLES,
-        DatasetSource,
-        Mechanism,
-        Metric,
-        Role,
-    )
+    from panelbench.extension import DatasetSource, Mechanism, Metric, Role
     from panelbench.hookspecs import hookimpl
     from panelbench.privacy import (
         Budget,
@@ -52,20 +42,20 @@ if TYPE_CHECKING:
         SampledGaussianEvent,
     )
     from panelbench.release import Estimates, Release, SyntheticTables
+    from panelbench.schema import SENSOR_STREAMS, USER_TABLES, Column, ColumnKind, Schema
     from panelbench.score import Direction, Scale, Score
 
 _HOME = {
-    "data": (
-        "Column ColumnKind DataFile Dataset Schema SensorStreams Split UserTables data_directory"
-    ),
+    "data": "DataFile Dataset SensorStreams Split UserTables data_directory",
     "errors": "BudgetError DataError GridError PanelbenchError PluginError StoreError",
-    "extension": "SENSOR_STREAMS USER_TABLES DatasetSource Mechanism Metric Role",
+    "extension": "DatasetSource Mechanism Metric Role",
     "hookspecs": "hookimpl",
     "privacy": (
         "Budget Established Event ExponentialEvent GaussianEvent Guarantee LaplaceEvent "
         "NeighboringRelation Notion PrivacyUnit SampledGaussianEvent"
     ),
     "release": "Estimates Release SyntheticTables",
+    "schema": "SENSOR_STREAMS USER_TABLES Column ColumnKind Schema",
     "score": "Direction Scale Score",
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names.split()}

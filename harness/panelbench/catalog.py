@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 GROUP = "panelbench"
 _CORE = (
     *("accounting", "composition", "conversions"),
-    *("data", "extension", "privacy", "release"),
+    *("data", "extension", "privacy", "release", "schema"),
 )
 """Harness modules that can change what a mechanism releases; part of every cell's key."""
 

@@ -1,4 +1,4 @@
-"""The command line: parses, hands over to `commands`, and turns errors into one line.
+"""The command line: parses, hands over, and turns errors into one line.
 
 What a command needs is imported when it runs, so that `--help` takes a fraction of a second with
 any number of plugins installed.
@@ -10,15 +10,30 @@ import argparse
 import os
 import sys
 import traceback
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from panelbench.errors import PanelbenchError
+from panelbench.schema import DATA_DIRECTORY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DATA = "PANELBENCH_DATA"
+COMMANDS = {
+    "list": ("plugin_commands", "list_plugins"),
+    "describe": ("plugin_commands", "describe"),
+    "check": ("plugin_commands", "check"),
+    "data": ("plugin_commands", "data"),
+    "plan": ("grid_commands", "plan"),
+    "run": ("grid_commands", "run"),
+    "score": ("grid_commands", "run"),
+    "status": ("grid_commands", "status"),
+    "explain": ("grid_commands", "explain"),
+    "leaderboard": ("grid_commands", "show_leaderboard"),
+    "report": ("grid_commands", "report"),
+}
+"""Where each command lives; imported when it runs."""
 STATUSES = "unsupported, skipped, failed, timeout, oom, killed, invalid"
 
 
@@ -32,7 +47,9 @@ def _parser() -> argparse.ArgumentParser:
         help="a Python file that is a plugin; may be given more than once",
     )
     shared.add_argument(
-        "--data", metavar="FOLDER", help=f"data directory (or the environment variable {DATA})"
+        "--data",
+        metavar="FOLDER",
+        help=f"data directory (or the environment variable {DATA_DIRECTORY})",
     )
     shared.add_argument(
         "--traceback", action="store_true", help="show where in the code an error came from"
@@ -115,11 +132,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     if options.data is not None:
-        os.environ[DATA] = str(Path(options.data).expanduser().resolve())
+        os.environ[DATA_DIRECTORY] = str(Path(options.data).expanduser().resolve())
     try:
-        from panelbench import commands
-
-        return commands.COMMANDS[options.command](options)
+        module, function = COMMANDS[options.command]
+        perform = getattr(import_module(f"panelbench.{module}"), function)
+        return int(perform(options))
     except PanelbenchError as error:
         if options.traceback:
             traceback.print_exc()

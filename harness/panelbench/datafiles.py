@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from panelbench import catalog
 from panelbench.errors import DataError, unknown
+from panelbench.schema import DATA_DIRECTORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from panelbench.loader import Plugin
-
-DATA_DIRECTORY = "PANELBENCH_DATA"
 
 
 def directory() -> Path | None:

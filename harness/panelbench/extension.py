@@ -15,13 +15,11 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from panelbench.data import DataFile, Dataset, Schema
+    from panelbench.data import DataFile, Dataset
     from panelbench.privacy import Budget
     from panelbench.release import Release
+    from panelbench.schema import Schema
     from panelbench.score import Scale, Score
-
-USER_TABLES = "user-tables"
-SENSOR_STREAMS = "sensor-streams"
 
 
 class Role(StrEnum):

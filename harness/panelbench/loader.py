@@ -25,14 +25,8 @@ import pluggy
 
 from panelbench import hookspecs
 from panelbench.errors import PanelbenchError, PluginError, unknown
-from panelbench.extension import (
-    SENSOR_STREAMS,
-    USER_TABLES,
-    DatasetSource,
-    Mechanism,
-    Metric,
-    Role,
-)
+from panelbench.extension import DatasetSource, Mechanism, Metric, Role
+from panelbench.schema import SENSOR_STREAMS, USER_TABLES
 
 HOOKS: dict[str, tuple[str, type]] = {
     "dataset": ("register_datasets", DatasetSource),

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from panelbench.data import Schema, check_frame, frame_from_arrays, frame_to_arrays
+from panelbench.data import check_frame, frame_from_arrays, frame_to_arrays
 from panelbench.errors import DataError
+from panelbench.schema import SENSOR_STREAMS, USER_TABLES, Schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +31,7 @@ class SyntheticTables:
             they may depend on private data only where the guarantee covers it.
     """
 
-    kind: ClassVar[str] = "user-tables"
+    kind: ClassVar[str] = USER_TABLES
 
     schema: Schema
     frame: pd.DataFrame
@@ -79,7 +80,7 @@ class Estimates:
         info: As in `SyntheticTables`.
     """
 
-    kind: ClassVar[str] = "sensor-streams"
+    kind: ClassVar[str] = SENSOR_STREAMS
 
     estimate: np.ndarray
     spent: np.ndarray

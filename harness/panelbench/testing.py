@@ -20,21 +20,12 @@ import numpy as np
 import pandas as pd
 
 from panelbench import accounting, loader
-from panelbench.data import (
-    TIME,
-    USER,
-    Column,
-    ColumnKind,
-    Dataset,
-    Schema,
-    SensorStreams,
-    Split,
-    UserTables,
-)
+from panelbench.data import Dataset, SensorStreams, Split, UserTables
 from panelbench.errors import PanelbenchError
 from panelbench.extension import DatasetSource, Mechanism, Metric, Role
 from panelbench.privacy import Budget, Established, Guarantee, NeighboringRelation, PrivacyUnit
 from panelbench.release import Estimates, Release, SyntheticTables
+from panelbench.schema import TIME, USER, Column, ColumnKind, Schema
 from panelbench.score import Direction
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from panelbench import Budget, GridError
-from panelbench.grid import Choice, canonical, expand, matching, read
+from panelbench.grid import Choice, canonical, expand, matching
+from panelbench.gridfile import read
 from panelbench.worker import rng_of
 
 if TYPE_CHECKING:

@@ -1,171 +1,25 @@
-"""What each command does and prints."""
+"""What the commands about grids do and print."""
 
 from __future__ import annotations
 
 import json
 import signal
-import sys
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from panelbench.errors import GridError, PluginError, StoreError, unknown
+from panelbench.errors import GridError, StoreError, unknown
+from panelbench.plugin_commands import plugins_of, print_json, say
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from panelbench.child import Parents
     from panelbench.leaderboard import Board
-    from panelbench.loader import Plugin
     from panelbench.plan import Plan
     from panelbench.record import Record, Store
-
-KINDS = ("dataset", "mechanism", "metric")
-
-
-def _plugins(options: argparse.Namespace) -> dict[str, Plugin]:
-    from panelbench.catalog import installed
-
-    return installed(options.plugin)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _print_json(value: Any) -> None:  # noqa: ANN401 - JSON
-    print(json.dumps(value, indent=1, sort_keys=True, default=str))
-
-
-# -------------------------------------------------------------------- plugins
-
-
-def list_plugins(options: argparse.Namespace) -> int:
-    """`panelbench list`."""
-    from panelbench.catalog import ask_all
-
-    plugins = _plugins(options)
-    answers = ask_all(plugins.values())
-    broken = {name: answer.error for name, answer in answers.items() if answer.error}
-    if options.json:
-        shown = ("component", "name", "kind", "summary", "role")
-        _print_json(
-            {
-                name: {
-                    "version": plugins[name].version,
-                    "error": answer.error,
-                    "components": [
-                        {key: component[key] for key in shown if key in component}
-                        for component in answer.components
-                    ],
-                }
-                for name, answer in answers.items()
-            }
-        )
-    else:
-        if not plugins:
-            print("No plugin is installed; see plugins/README.md, or pass --plugin FILE.")
-        for kind in KINDS:
-            rows = [
-                (f"{name}/{component['name']}", component["kind"], component["summary"])
-                for name, answer in answers.items()
-                for component in answer.components
-                if component["component"] == kind
-            ]
-            width = max((len(row[0]) for row in rows), default=0)
-            print(f"{kind}s" if rows else f"no {kind}s")
-            for full, reads, summary in rows:
-                print(f"  {full:{width}}  {reads:14}  {summary}")
-        for name, reason in broken.items():
-            print(f"unavailable: {name}: {reason}")
-    return 1 if broken and options.strict else 0
-
-
-def describe(options: argparse.Namespace) -> int:
-    """`panelbench describe NAME`."""
-    from panelbench.catalog import ask_all
-
-    plugins = _plugins(options)
-    owner = options.name.split("/", 1)[0] if "/" in options.name else None
-    if owner is not None and owner not in plugins:
-        raise PluginError(unknown("plugin", owner, plugins))
-    answers = ask_all([plugins[owner]] if owner else plugins.values())
-    known: dict[str, list[dict[str, Any]]] = {}
-    for name, answer in answers.items():
-        if answer.error and owner:
-            raise PluginError(f"Plugin '{name}' is unavailable: {answer.error}")
-        for component in answer.components:
-            known.setdefault(f"{name}/{component['name']}", []).append(component)
-    found = {
-        full: components
-        for full, components in known.items()
-        if options.name in (full, full.split("/", 1)[1])
-    }
-    if not found:
-        raise PluginError(unknown("component", options.name, known))
-    if options.json:
-        _print_json(found)
-        return 0
-    for full, components in found.items():
-        for component in components:
-            print(f"{full} ({component['component']} of {component['kind']})\n")
-            print(component["doc"])
-            print("\nParameters and defaults:" if component["parameters"] else "\nNo parameters.")
-            for name, value in component["parameters"].items():
-                print(f"  {name} = {json.dumps(value)}")
-    return 0
-
-
-def check(options: argparse.Namespace) -> int:
-    """`panelbench check [PLUGIN]`."""
-    from panelbench.testing import examine
-
-    plugins = _plugins(options)
-    for name in options.names:
-        if name not in plugins:
-            raise PluginError(unknown("plugin", name, plugins))
-    files = [name for name, plugin in plugins.items() if plugin.is_file]
-    results = {}
-    for name in options.names or files or list(plugins):
-        _say(f"Examining {name}")
-        results[name] = examine(plugins[name])
-    if options.json:
-        _print_json({name: [vars(finding) for finding in r] for name, r in results.items()})
-    else:
-        for name, findings in results.items():
-            for finding in findings:
-                mark = "ok    " if finding.passed else "FAILED"
-                print(f"{mark} {name}: {finding.fact}" + (f": {finding.why}" * bool(finding.why)))
-    failed = sum(not finding.passed for r in results.values() for finding in r)
-    _say(f"{failed} of {sum(map(len, results.values()))} questions failed.")
-    return 1 if failed else 0
-
-
-def data(options: argparse.Namespace) -> int:
-    """`panelbench data list|get|path [DATASET]`."""
-    from panelbench import datafiles
-
-    files = datafiles.listing(_plugins(options), options.name)
-    if options.action == "get":
-        return datafiles.get(files, say=_say)
-    if options.json:
-        _print_json(files)
-    elif options.action == "path":
-        for file in files:
-            print(file["where"])
-    else:
-        for file in files:
-            print(f"{file['state']:8}  {file['dataset']:28}  {file['path']}")
-            if file["state"] != "found":
-                print(f"          {file['instructions']}")
-        if not files:
-            print("No dataset asked for reads files.")
-    return 0
-
-
-# ---------------------------------------------------------------------- grids
 
 
 def _store(options: argparse.Namespace) -> Store:
@@ -176,25 +30,25 @@ def _store(options: argparse.Namespace) -> Store:
 
 @contextmanager
 def _planned(options: argparse.Namespace) -> Iterator[tuple[Plan, Store, Parents]]:
-    from panelbench import grid
     from panelbench.child import Parents
+    from panelbench.gridfile import read as read_grid
     from panelbench.plan import make_plan
 
     store = _store(options)
-    read = grid.read(Path(options.grid))
+    read = read_grid(Path(options.grid))
     with Parents(read.limits, store.root / "cache", store.root / "logs") as parents:
-        plugins = _plugins(options)
-        made = make_plan(read, plugins, store, parents=parents, say=_say, datasets=options.dataset)
+        plugins = plugins_of(options)
+        made = make_plan(read, plugins, store, parents=parents, say=say, datasets=options.dataset)
         yield made, store, parents
 
 
 def _kept_plan(options: argparse.Namespace) -> tuple[dict[str, Any], Store]:
     """The plan as the grid last ran; no plugin and no data are needed to read it."""
-    from panelbench import grid
+    from panelbench.gridfile import read
 
     store = _store(options)
     path = Path(options.grid)
-    name = grid.read(path).name if path.suffix == ".toml" else path.name
+    name = read(path).name if path.suffix == ".toml" else path.name
     try:
         kept: dict[str, Any] = json.loads((store.root / "plans" / f"{name}.json").read_text())
     except (OSError, ValueError) as error:
@@ -231,7 +85,7 @@ def plan(options: argparse.Namespace) -> int:
             }
         )
     if options.json:
-        _print_json(rows)
+        print_json(rows)
         return 0
     for row in rows:
         print(f"{row['key']}  {row['status']:12}  {row['cell']}")
@@ -308,17 +162,17 @@ def _write(
     if to_csv is not None:
         print(render(board, every_component=full))
         write_over(to_csv, csv_of(board))
-        _say(f"Wrote {to_csv}")
+        say(f"Wrote {to_csv}")
     if to_html is not None:
         write_over(to_html, html_of(board, kept))
-        _say(f"Wrote {to_html}")
+        say(f"Wrote {to_html}")
 
 
 def show_leaderboard(options: argparse.Namespace) -> int:
     """`panelbench leaderboard GRID`."""
     board, kept = _board(*_kept_plan(options))
     if options.json:
-        _print_json([vars(row) for row in board.rows])
+        print_json([vars(row) for row in board.rows])
         return 0
     path = Path(options.csv or _store(options).root / f"{board.name}.csv")
     _write(board, kept, path, None, full=options.all)
@@ -340,7 +194,7 @@ def status(options: argparse.Namespace) -> int:
     rows = endings(kept, store.records("cell"), store.records("score"))
     counts = Counter(row["status"] for row in rows)
     if options.json:
-        _print_json({"counts": counts, "cells": rows})
+        print_json({"counts": counts, "cells": rows})
         return 0
     for row in rows:
         if row["status"] not in ("ok", "missing"):
@@ -389,7 +243,7 @@ def explain(options: argparse.Namespace) -> int:
         reason = "no record of such a cell" if not alike else "what a record depends on changed"
         answer |= {"state": f"miss: {reason}", "changed": changed}
     if options.json:
-        _print_json(answer)
+        print_json(answer)
         return 0
     print(f"{answer['cell']}\n{answer['key']}\n{answer['state']}")
     for key, fields in answer.get("changed", {}).items():
@@ -402,18 +256,3 @@ def explain(options: argparse.Namespace) -> int:
 
 def _public(record: Record) -> dict[str, Any]:
     return {name: value for name, value in record.subject.items() if name != "hashes"}
-
-
-COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "list": list_plugins,
-    "describe": describe,
-    "check": check,
-    "data": data,
-    "plan": plan,
-    "run": run,
-    "score": run,
-    "status": status,
-    "explain": explain,
-    "leaderboard": show_leaderboard,
-    "report": report,
-}

@@ -1,0 +1,121 @@
+"""Read and check a grid file."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+from panelbench.errors import BudgetError, GridError, unknown
+from panelbench.grid import NOTIONS, Choice, Grid, Limits
+from panelbench.privacy import NeighboringRelation
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TABLES = {
+    "grid": (
+        *("name", "title", "seed", "repeats", "budgets", "limits"),
+        *("datasets", "mechanisms", "metrics"),
+    ),
+    "budgets": ("epsilon", "b_g", "rho", "delta", "alpha", "relation"),
+    "limits": ("seconds", "memory_mb", "threads"),
+    "choice": ("name", "label", "params"),
+}
+
+
+def _table(raw: Any, which: str, where: str) -> dict[str, Any]:  # noqa: ANN401 - TOML
+    if not isinstance(raw, dict):
+        raise GridError(f"{where} must be a table, got {raw!r}.")
+    for name in raw:
+        if name not in _TABLES[which]:
+            raise GridError(f"{where}: {unknown('key', name, _TABLES[which])}")
+    return raw
+
+
+def _number(raw: Any, where: str, *, least: float, whole: bool = False) -> float:  # noqa: ANN401
+    right = isinstance(raw, int) if whole else isinstance(raw, int | float)
+    if not right or isinstance(raw, bool) or not math.isfinite(raw) or raw < least:
+        kind = "whole number" if whole else "number"
+        raise GridError(f"{where} must be a {kind} of at least {least}, got {raw!r}.")
+    return raw  # type: ignore[no-any-return] # checked above
+
+
+def _choices(raw: Any, where: str) -> tuple[Choice, ...]:  # noqa: ANN401 - TOML
+    if not isinstance(raw, list) or not raw:
+        raise GridError(f"A grid needs at least one [[{where}]] table with a name.")
+    choices: list[Choice] = []
+    for entry in raw:
+        table = _table(entry, "choice", f"[[{where}]]")
+        if not isinstance(table.get("name"), str):
+            raise GridError(f"[[{where}]] needs a name, got {table!r}.")
+        params = table.get("params", {})
+        if not isinstance(params, dict):
+            raise GridError(f"[[{where}]] {table['name']}: params must be a table.")
+        choice = Choice(
+            name=table["name"], params=params, given=params, label=str(table.get("label", ""))
+        )
+        if any(choice.identity == other.identity for other in choices):
+            raise GridError(f"[[{where}]] names '{choice.name}' twice with the same params.")
+        choices.append(choice)
+    return tuple(choices)
+
+
+def read(path: Path) -> Grid:
+    """Read and check a grid file.
+
+    Raises:
+        GridError: In one sentence, naming the file.
+    """
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise GridError(f"The grid file '{path}' cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise GridError(f"The grid file '{path}' is not valid TOML: {error}.") from error
+    try:
+        return _parse(raw, path.stem)
+    except (GridError, BudgetError) as error:
+        raise GridError(f"{path.name}: {error}") from error
+
+
+def _parse(raw: dict[str, Any], stem: str) -> Grid:
+    table = _table(raw, "grid", "The grid")
+    budgets = _table(table.get("budgets", {}), "budgets", "[budgets]")
+    axes = [axis for axis in NOTIONS if axis in budgets]
+    if len(axes) != 1:
+        raise GridError("[budgets] needs exactly one of epsilon, b_g and rho, a list of numbers.")
+    levels = budgets[axes[0]]
+    if not isinstance(levels, list) or not levels:
+        raise GridError(f"[budgets] {axes[0]} must be a list of numbers, got {levels!r}.")
+    delta = budgets.get("delta", 1e-5)
+    if delta != "n^-1.1":
+        _number(delta, "[budgets] delta, where it is not 'n^-1.1',", least=0)
+    relations = budgets.get("relation", NeighboringRelation.ADD_OR_REMOVE_ONE.value)
+    relations = [relations] if isinstance(relations, str) else relations
+    for relation in relations:
+        if relation not in list(NeighboringRelation):
+            raise GridError(unknown("relation", str(relation), list(NeighboringRelation)))
+    limits = _table(table.get("limits", {}), "limits", "[limits]")
+    for name, value in limits.items():
+        _number(value, f"[limits] {name}", least=0.001, whole=name == "threads")
+    name = str(table.get("name", stem))
+    if not name or set(name) - set("abcdefghijklmnopqrstuvwxyz0123456789_-"):
+        raise GridError(f"name must hold only a-z, 0-9, '-' and '_', got '{name}'.")
+    grid = Grid(
+        name=name,
+        title=str(table.get("title", "")),
+        seed=int(_number(table.get("seed", 0), "seed", least=0, whole=True)),
+        repeats=int(_number(table.get("repeats", 1), "repeats", least=1, whole=True)),
+        notion=NOTIONS[axes[0]],
+        levels=tuple(sorted(float(_number(v, f"[budgets] {axes[0]}", least=0)) for v in levels)),
+        delta=delta,
+        alpha=float(_number(budgets.get("alpha", 2.0), "[budgets] alpha", least=1)),
+        relations=tuple(NeighboringRelation(relation) for relation in relations),
+        limits=Limits(**limits),
+        datasets=_choices(table.get("datasets"), "datasets"),
+        mechanisms=_choices(table.get("mechanisms"), "mechanisms"),
+        metrics=_choices(table.get("metrics"), "metrics"),
+    )
+    grid.budgets(1000)  # budgets check themselves at birth
+    return grid
