@@ -64,7 +64,8 @@ def environment(limits: Limits, cache: Path) -> dict[str, str]:
         "JE_ARROW_MALLOC_CONF": "background_thread:false",  # else no parent is safe to fork from
         "NUMBA_CACHE_DIR": str(cache / "numba"),
         "JAX_COMPILATION_CACHE_DIR": str(cache / "jax"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
 
 

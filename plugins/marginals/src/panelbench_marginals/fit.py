@@ -21,6 +21,9 @@ jax.config.update("jax_enable_compilation_cache", False)  # type: ignore[no-unty
 
 import mbi  # noqa: E402 - reads the two settings above when it is imported
 
+# mbi fears thousands of small programs in the cache; the fit of a chain is one large program.
+jax.config.update("jax_enable_compilation_cache", True)  # type: ignore[no-untyped-call]  # untyped
+
 _DESCENT = mbi.estimation.MirrorDescent(
     marginal_oracle=mbi.marginal_oracles.message_passing_shafer_shenoy
 )
