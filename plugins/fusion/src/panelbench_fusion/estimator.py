@@ -124,7 +124,7 @@ class CausalFilter:
 def _passed(sums: np.ndarray, gains: np.ndarray) -> np.ndarray:
     """The sums after the channel, without noise; `gains` as in `lmmse`."""
     if gains.ndim == 1:
-        return gains[:, None] * sums
+        return np.asarray(gains[:, None] * sums)
     flat = sums.reshape(*sums.shape[:-2], -1)
     return np.asarray(flat @ gains.T).reshape(sums.shape)
 
@@ -201,6 +201,8 @@ class Regularisation:
     ridge: float
 
 
+MODEL = Regularisation(shrinkage=1.0, ridge=1e-9)
+"""For the model that a channel is chosen by: smooth, so that gains do not follow accidents."""
 USUAL = Regularisation(shrinkage=0.9, ridge=0.1)
 """Good enough to compare features by."""
 CANDIDATES = tuple(

@@ -136,7 +136,7 @@ class Feature:
 
     def contributions(self, observations: np.ndarray, present: np.ndarray) -> np.ndarray:
         """What every sensor contributes; arguments and shape as in `unit_contributions`."""
-        return self.unit_contributions(observations, present) * self.weights
+        return np.asarray(self.unit_contributions(observations, present) * self.weights)
 
     def sums(self, observations: np.ndarray, present: np.ndarray) -> np.ndarray:
         """S, the sum of f over sensors: a sum, never a mean. Shape (..., size)."""

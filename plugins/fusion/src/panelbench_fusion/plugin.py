@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from panelbench import hookimpl
+from panelbench_fusion.hold import Hold
+from panelbench_fusion.matrix import MatrixFusion, SquareRoot
+from panelbench_fusion.openloop import OpenLoop
 from panelbench_fusion.references import Nonprivate, Prior
 from panelbench_fusion.uniform import Uniform
 
@@ -15,4 +18,12 @@ if TYPE_CHECKING:
 @hookimpl
 def register_mechanisms() -> tuple[type[Mechanism], ...]:
     """All mechanisms of this distribution."""
-    return (Uniform, Prior, Nonprivate)
+    return (
+        Uniform,
+        Hold,
+        OpenLoop,
+        MatrixFusion,
+        SquareRoot,
+        Prior,
+        Nonprivate,
+    )
