@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
+    from panelbench_fusion.ledger import Ledger
+
 
 def fused(
     sums: np.ndarray, gains: np.ndarray, *, draws: int, rng: np.random.Generator
@@ -45,3 +47,47 @@ def mixed(
     noise: np.ndarray = rng.standard_normal((draws, *sums.shape))
     noise += flat.reshape(sums.shape)
     return noise
+
+
+class OnlineChannel:
+    """Sums of private reports behind a ledger: asks for a gain come in, fusion outputs come out.
+
+    One object serves one release of some windows. At each step the gain that was asked for is
+    clipped at what is left of the budget, charged, and only then meets the sums; the gain that is
+    charged is the gain that is applied. A step is released once, in order.
+
+    Args:
+        sums: Shape (episodes, steps, size).
+        ledger: What may be spent, of shape (draws, episodes).
+        rng: The source of the noise.
+    """
+
+    def __init__(self, sums: np.ndarray, ledger: Ledger, *, rng: np.random.Generator) -> None:
+        self._sums = sums
+        self._ledger = ledger
+        self._rng = rng
+        self._next = 0
+
+    def step(self, k: int, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Release step k.
+
+        Args:
+            k: The step, from 0.
+            asked: Gains before the clip, shape (draws, episodes); chosen from what is public.
+
+        Returns:
+            Fusion outputs of shape (draws, episodes, size), and the gains that were applied.
+
+        Raises:
+            RuntimeError: Where the step was released before, or its turn has not come.
+        """
+        if k != self._next:
+            raise RuntimeError(
+                f"Step {k} cannot be released, step {self._next} is next; releasing a step again "
+                f"would have to be charged again."
+            )
+        self._next += 1
+        gains = self._ledger.charge(asked)
+        noise: np.ndarray = self._rng.standard_normal((*gains.shape, self._sums.shape[-1]))
+        noise += gains[..., None] * self._sums[:, k]
+        return noise, gains

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from panelbench import hookimpl
+from panelbench_fusion.adaptive import Adaptive, UniformLearnt
 from panelbench_fusion.hold import Hold
 from panelbench_fusion.matrix import MatrixFusion, SquareRoot
 from panelbench_fusion.openloop import OpenLoop
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 def register_mechanisms() -> tuple[type[Mechanism], ...]:
     """All mechanisms of this distribution."""
     return (
+        Adaptive,
+        UniformLearnt,
         Uniform,
         Hold,
         OpenLoop,
