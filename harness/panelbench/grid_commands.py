@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from panelbench.board import Board
     from panelbench.child import Parents
-    from panelbench.leaderboard import Board
     from panelbench.plan import Plan
     from panelbench.record import Record, Store
 
@@ -154,7 +154,7 @@ def _write(
     *,
     full: bool = False,
 ) -> None:
-    from panelbench.leaderboard import to_csv as csv_of
+    from panelbench.board import to_csv as csv_of
     from panelbench.record import write_over
     from panelbench.report import to_html as html_of
     from panelbench.table import render

@@ -6,15 +6,15 @@ import html
 import json
 from typing import TYPE_CHECKING, Any
 
+from panelbench.board import Section
 from panelbench.extension import Role
-from panelbench.leaderboard import Section
 from panelbench.plot import curve
 from panelbench.table import HEADINGS, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from panelbench.leaderboard import Board, Row
+    from panelbench.board import Board, Row
 
 _STYLE = """
 :root { color-scheme: light dark; --fg: #1b1f24; --bg: #fff; --soft: #59636e; --line: #d1d9e0;

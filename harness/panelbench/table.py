@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from panelbench.board import RANKED, Section
 from panelbench.extension import Role
-from panelbench.leaderboard import RANKED, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from panelbench.leaderboard import Board, Row
+    from panelbench.board import Board, Row
 
 HEADINGS = {
     Section.SETTLED: "private, guarantee recomputed by the harness",

@@ -15,9 +15,11 @@ from panelbench_fusion import channel, factor, intervals, schedule
 from panelbench_fusion.feature import Feature, first_visit
 from panelbench_fusion.hold import Hold
 from panelbench_fusion.linear import Channel
-from panelbench_fusion.matrix import MatrixFusion, SquareRoot
+from panelbench_fusion.matrix import MatrixFusion, SquareRoot, Tree, dyadic_differences
 from panelbench_fusion.model import Model
 from panelbench_fusion.openloop import OpenLoop
+from panelbench_fusion.smooth import Smooth
+from panelbench_fusion.trigger import Trigger, triggered
 from panelbench_fusion.uniform import Uniform
 
 RELATIONS = pytest.mark.parametrize("relation", list(NeighboringRelation))
@@ -28,6 +30,9 @@ MECHANISMS = [
     Hold(draws=2, period=4),
     MatrixFusion(draws=2, iterations=5),
     SquareRoot(draws=2),
+    Tree(draws=2),
+    Smooth(draws=2, iterations=5, lag=3),
+    Trigger(draws=2, releases=4),
 ]
 EVERY = pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: m.name)
 
@@ -173,7 +178,7 @@ def test_p24_no_report_of_one_vehicle_moves_the_outputs_by_more_than_is_charged(
         change = f[0] if relation is ADD else f[0] - f[1]
         largest = max(largest, float(np.sum((matrix @ change.ravel()) ** 2)))
     assert largest <= charged
-    assert charged == pytest.approx(1.5)
+    assert charged <= 1.5 * (1 + 1e-9)
 
 
 def _chosen(mechanism, data, budget):
@@ -212,6 +217,8 @@ def test_p27_a_channel_spends_all_of_its_budget_and_no_more(mechanism, data, bud
     assert excess(found.guarantee, budget, unit=PrivacyUnit.SENSOR_TRAJECTORY) is None
     settled = settle(found.guarantee, delta=budget.delta, alpha=budget.alpha)
     assert found.spent.sum() == pytest.approx(settled.mu**2, rel=1e-9)
+    if isinstance(mechanism, Trigger):
+        return  # fewer releases than it may make
     stated = budget.epsilon if budget.b_g is None else budget.b_g
     reached = settled.epsilon if budget.b_g is None else settled.b_g
     assert reached == pytest.approx(stated, rel=1e-6)
@@ -315,8 +322,9 @@ def test_estimates_do_not_depend_on_later_reports(mechanism, data):
     before = release(mechanism, data).estimate[:, 0]
     changed = dataclasses.replace(data, observations=seen, present=there)
     after = release(mechanism, changed).estimate[:, 0]
-    np.testing.assert_allclose(after[:, :12], before[:, :12], rtol=1e-9)
-    assert (after[:, 12:] != before[:, 12:]).any()
+    known = 12 - mechanism.lag_steps()
+    np.testing.assert_allclose(after[:, :known], before[:, :known], rtol=1e-9)
+    assert (after[:, known] != before[:, known]).any()
 
 
 @pytest.mark.parametrize(
@@ -326,8 +334,41 @@ def test_estimates_do_not_depend_on_later_reports(mechanism, data):
         (Hold, {"period": 0}),
         (MatrixFusion, {"iterations": 0}),
         (SquareRoot, {"power": 1.5}),
+        (Smooth, {"lag": 0}),
+        (Trigger, {"releases": 0}),
     ],
 )
 def test_a_wrong_parameter_of_a_channel_is_refused_by_name(mechanism, wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         mechanism(**wrong)
+
+
+def test_the_dyadic_differences_have_every_prefix_as_a_sum_of_few():
+    count = dyadic_differences(12)
+    # row 12 covers the last 4 steps, row 8 the first 8: their sum is S_12
+    np.testing.assert_array_equal(count[11] + count[7], np.eye(12)[11])
+    increments = count @ np.tril(np.ones((12, 12)))
+    assert set(np.unique(increments)) == {0.0, 1.0}
+    assert increments.sum(axis=0).max() <= 1 + math.log2(12)
+
+
+def test_the_trigger_fires_where_the_kalman_filter_is_too_uncertain():
+    # the scalar Riccati recursion with a gain of 1 wherever the prediction reaches 4
+    variance, fired = 100.0, []
+    for _ in range(30):
+        fired.append(variance >= 4.0)
+        if fired[-1]:
+            variance = variance / (1 + variance)
+        variance = (1 - 0.5 / 100) * variance + 0.5
+    found = triggered(autoregression(steps=30), np.ones(1), 4.0)
+    np.testing.assert_array_equal(found, fired)
+    assert 2 < found.sum() < 10
+
+
+def test_waiting_lowers_the_error_and_is_said_among_what_is_public(data):
+    waits = release(Smooth(draws=1, iterations=5, lag=5), data)
+    at_once = release(MatrixFusion(draws=1, iterations=5), data)
+    assert waits.info["held_out_mse"] < at_once.info["held_out_mse"]
+    assert set(waits.guarantee.public) - set(at_once.guarantee.public) == {
+        "estimates may wait 5 steps"
+    }
