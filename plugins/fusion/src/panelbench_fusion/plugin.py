@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from panelbench import hookimpl
 from panelbench_fusion.adaptive import Adaptive, UniformLearnt
 from panelbench_fusion.hold import Hold
-from panelbench_fusion.matrix import MatrixFusion, SquareRoot
+from panelbench_fusion.matrix import MatrixFusion, SquareRoot, Tree
 from panelbench_fusion.openloop import OpenLoop
 from panelbench_fusion.references import Nonprivate, Prior
+from panelbench_fusion.smooth import Smooth
+from panelbench_fusion.trigger import Trigger
 from panelbench_fusion.uniform import Uniform
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ def register_mechanisms() -> tuple[type[Mechanism], ...]:
         OpenLoop,
         MatrixFusion,
         SquareRoot,
+        Tree,
+        Smooth,
+        Trigger,
         Prior,
         Nonprivate,
     )
