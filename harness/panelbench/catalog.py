@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import hashlib
@@ -90,9 +91,12 @@ def _digest(paths: Iterable[tuple[str, Path]]) -> str:
 
 
 def code_hash(plugin: Plugin) -> str:
-    """Hash of every file in the plugin's top-level package, or of its single file."""
+    """Hash of every file in the plugin's top-level package, or of its file and what lies beside it.
+
+    For a file, modules in its folder that it imports count too, and what they import there.
+    """
     if plugin.is_file:
-        return _digest([("file", Path(plugin.target))])
+        return _digest((path.name, path) for path in _imported_beside(Path(plugin.target)))
     top = plugin.target.split(".", 1)[0]
     try:
         spec = importlib.util.find_spec(top)
@@ -109,6 +113,27 @@ def code_hash(plugin: Plugin) -> str:
         if path.is_file() and "__pycache__" not in path.parts
     ]
     return _digest(files)
+
+
+def _imported_beside(file: Path) -> set[Path]:
+    found, queue = {file}, [file]
+    while queue:
+        try:
+            tree = ast.parse(queue.pop().read_bytes())
+        except SyntaxError:
+            continue  # importing it will say so
+        names: set[str] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".", 1)[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names.add(node.module.split(".", 1)[0])
+        for name in names:
+            beside = {file.parent / f"{name}.py", *(file.parent / name).rglob("*.py")}
+            fresh = {path for path in beside if path.is_file()} - found
+            found |= fresh
+            queue.extend(fresh)
+    return found
 
 
 @functools.cache

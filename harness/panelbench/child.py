@@ -86,7 +86,7 @@ def supervise(
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    parent = parents.take(task["plugin"])
+    parent = parents.take(task["plugin"], stop)
     warm = parent is not None
     if parent is None:
         parent = parents.make(log, warm=False)
@@ -196,8 +196,11 @@ class Parents:
         """
         return self._starter.submit(Parent, self.limits, self.cache, log, warm=warm).result()
 
-    def take(self, plugin: dict[str, Any]) -> Parent | None:
-        """A warm parent for a plugin, or None where its children must start afresh."""
+    def take(self, plugin: dict[str, Any], stop: threading.Event) -> Parent | None:
+        """A warm parent for a plugin, or None where its children must start afresh.
+
+        Gives up where `stop` is set meanwhile.
+        """
         name = plugin["name"]
         with self._lock:
             if self._unsafe & {name, "*"}:
@@ -207,7 +210,7 @@ class Parents:
         parent = self.make(self._logs / f"parent-{name}.log", warm=True)
         parent.give({"plugin": plugin})
         while "threads" not in parent.facts and parent.process.poll() is None:
-            if time.monotonic() - parent.began > self.limits.seconds:
+            if stop.is_set() or time.monotonic() - parent.began > self.limits.seconds:
                 break
             _wait_for(parent.reading, _POLL_SECONDS)
             parent.listen()

@@ -330,7 +330,8 @@ def _stale(path: Path) -> bool:
     if claim["host"] != socket.gethostname():
         return bool(time.time() > claim["until"])
     try:
-        alive = psutil.Process(claim["pid"]).create_time() == claim["process_start"]
+        started = psutil.Process(claim["pid"]).create_time()
+        alive = abs(started - claim["process_start"]) < 1.0  # seconds; the clock may be adjusted
     except psutil.NoSuchProcess:
         alive = False
     return not alive

@@ -94,3 +94,20 @@ def test_a04_explain_names_the_field_that_changed(bench, site, three):
     assert "miss: what a record depends on changed" in told
     assert "code was" in told
     assert "data was" not in told
+
+
+def test_a04_a_module_beside_a_plugin_file_counts_too(bench, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    folder.joinpath("fixtures_plugin.py").write_text(bench.plugins[0].read_text())
+    text = PLUGIN.format(kind="mechanism", cls="Mine").replace("from . import helper", "import aid")
+    folder.joinpath("my_file.py").write_text(text)
+    folder.joinpath("aid.py").write_text("A = 1\n")
+    folder.joinpath("unrelated.py").write_text("A = 1\n")
+    bench.plugins.append(folder / "my_file.py")
+    grid = bench.grid(mechanisms=["my-file/mine"])
+    assert fresh(bench, grid)[0] == ["my-file/mine tiny"]
+    folder.joinpath("unrelated.py").write_text("A = 2\n")
+    assert fresh(bench, grid)[0] == []
+    folder.joinpath("aid.py").write_text("A = 2\n")
+    assert fresh(bench, grid)[0] == ["my-file/mine tiny"]

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from panelbench import Budget, NeighboringRelation, PrivacyUnit, Split
 from panelbench.accounting import excess, settle
 from panelbench.testing import tiny_streams
-from panelbench_fusion import channel, factor, intervals, schedule
+from panelbench_fusion import channel, factor, intervals, pipeline, schedule
 from panelbench_fusion.feature import Feature, first_visit
 from panelbench_fusion.hold import Hold
 from panelbench_fusion.linear import Channel
@@ -372,3 +372,38 @@ def test_waiting_lowers_the_error_and_is_said_among_what_is_public(data):
     assert set(waits.guarantee.public) - set(at_once.guarantee.public) == {
         "estimates may wait 5 steps"
     }
+
+
+def test_a_band_of_training_reports_scales_values_and_changes_no_bound_on_a_contribution():
+    data = tiny_streams()
+    wide = Feature.of(data.schema, count_weight=0.6, values=("speed",))
+    narrow = wide.narrowed(data.observations, data.present)
+    speeds = data.observations[..., 1][data.present]
+    np.testing.assert_allclose(
+        [narrow.lower[1], narrow.upper[1]], np.quantile(speeds, (0.05, 0.95))
+    )
+    assert (narrow.lower[0], narrow.upper[0]) == (wide.lower[0], wide.upper[0])
+    seen = np.array([[5.0, -1e9], [5.0, 1e9], [5.0, np.mean(speeds)], [-5.0, 10.0]])
+    f = narrow.contributions(seen, np.ones(4, dtype=bool))
+    np.testing.assert_allclose(f[[0, 1, 3]], [[0.6, 0.0], [0.6, 0.8], [0.0, 0.0]])
+    assert 0.2 < f[2, 1] < 0.6
+
+
+def test_without_training_reports_or_where_all_are_alike_the_band_is_that_of_the_schema():
+    data = tiny_streams()
+    wide = Feature.of(data.schema, count_weight=0.6, values=("speed",))
+    alike = np.full_like(data.observations, 7.0)
+    for seen, there in ((alike, data.present), (alike, np.zeros_like(data.present))):
+        np.testing.assert_array_equal(wide.narrowed(seen, there).upper, wide.upper)
+
+
+def test_p15_the_band_does_not_depend_on_protected_reports():
+    """Failed when the band was taken over all windows."""
+    data = tiny_streams()
+    poisoned = data.observations.copy()
+    poisoned[data.episodes(Split.TEST)] = 45.0
+    bands = [
+        pipeline.known_feature(one, values=("speed",), count_weight=0.5).upper
+        for one in (data, dataclasses.replace(data, observations=poisoned))
+    ]
+    np.testing.assert_array_equal(*bands)
