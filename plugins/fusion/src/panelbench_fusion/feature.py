@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
@@ -12,6 +13,9 @@ from panelbench import ColumnKind, NeighboringRelation
 
 if TYPE_CHECKING:
     from panelbench import Schema
+
+BAND = (0.05, 0.95)
+"""Quantiles of training reports between which a value is scaled."""
 
 
 def unfit(schema: Schema, values: tuple[str, ...]) -> str | None:
@@ -38,8 +42,9 @@ class Feature:
     Attributes:
         count_weight: w_c, in (0, 1].
         values: Indices of the value columns.
-        lower: Public lower bound of every column, shape (columns,).
-        upper: Public upper bound of every column, shape (columns,).
+        lower: Public lower bound of every column, shape (columns,); for a value column that of
+            the band it is scaled over.
+        upper: Public upper bound of every column, shape (columns,), likewise.
     """
 
     count_weight: float
@@ -74,6 +79,27 @@ class Feature:
             lower=np.array([low for low, _ in bounds]),
             upper=np.array([high for _, high in bounds]),
         )
+
+    def narrowed(self, observations: np.ndarray, present: np.ndarray) -> Self:
+        """With values scaled over the band that they mostly lie in, not over all that is possible.
+
+        A value moves the sum by as much as before, at the same cost, while common values spread
+        over more of 0..1; those beyond the band are clipped. The band runs between two quantiles
+        of reports whose people are not protected.
+
+        Args:
+            observations: Reports of training windows, shape (..., sensors, columns).
+            present: Shape (..., sensors).
+        """
+        lower, upper = self.lower.copy(), self.upper.copy()
+        for column in self.values:
+            seen = observations[..., column][present]
+            seen = seen[np.isfinite(seen)]
+            if len(seen):
+                low, high = np.clip(np.quantile(seen, BAND), lower[column], upper[column])
+                if high > low:
+                    lower[column], upper[column] = low, high
+        return dataclasses.replace(self, lower=lower, upper=upper)
 
     @property
     def size(self) -> int:

@@ -25,12 +25,12 @@ from panelbench.accounting import mu_allowed
 from panelbench_fusion.channel import mixed
 from panelbench_fusion.estimator import CANDIDATES, MODEL, USUAL, Evidence
 from panelbench_fusion.factor import assembled
-from panelbench_fusion.feature import Feature, unfit
+from panelbench_fusion.feature import unfit
 from panelbench_fusion.gain import ROUNDED_DOWN
 from panelbench_fusion.intervals import worst_spending
 from panelbench_fusion.model import Model
 from panelbench_fusion.note import guarantee_note
-from panelbench_fusion.pipeline import COUNT_WEIGHTS, known_windows, streams
+from panelbench_fusion.pipeline import COUNT_WEIGHTS, known_feature, known_windows, streams
 from panelbench_fusion.uniform import PUBLIC
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ class Channel:
 class LinearFusion(Mechanism):
     """Fusion through a causal linear channel that is fixed before a protected report is read.
 
-    Z = A S + W with S the sums over present sensors of (1, s_1, ...), s scaled values within 0..1,
+    Z = A S + W with S the sums over present sensors of (1, s_1, ...), s values scaled to 0..1
+    over the band between two quantiles of training reports and clipped beyond it,
     A fixed and causal, W standard normal. The estimate is the best linear function of Z_1 .. Z_k
     under moments of training and validation windows. A is chosen by a stationary model; the
     filter's regularisation has the least error on such windows that are held out in turn.
@@ -136,7 +137,7 @@ class LinearFusion(Mechanism):
         steps, lag = data.schema.max_rows, self.lag_steps()
         mu = mu_allowed(budget)
         weight = 1 / math.sqrt(1 + len(self.values))
-        feature = Feature.of(data.schema, count_weight=weight, values=self.values)
+        feature = known_feature(data, count_weight=weight, values=self.values)
         evidence = Evidence(known_windows(data, feature, unit=True, single_visit=self.single_visit))
         even, model = _model(evidence, mu**2, steps=steps, size=feature.size, lag=lag)
         chosen = self.channel(model, even, mu**2, budget.relation)

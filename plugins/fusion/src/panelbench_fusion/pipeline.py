@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,6 +64,13 @@ def check_weight(count_weight: float | None) -> None:
         raise ValueError(f"count_weight must lie in (0, 1] or be unset, got {count_weight}.")
 
 
+def known_feature(data: SensorStreams, *, values: tuple[str, ...], count_weight: float) -> Feature:
+    """The feature, its values scaled over the band of training and validation windows."""
+    known = np.flatnonzero(data.split != Split.TEST)
+    feature = Feature.of(data.schema, count_weight=count_weight, values=values)
+    return feature.narrowed(data.observations[known], data.present[known])
+
+
 def known_windows(
     data: SensorStreams, feature: Feature, *, unit: bool = False, single_visit: bool = False
 ) -> Windows:
@@ -100,7 +107,8 @@ def plan(
     to choose by, and the final fit uses all.
     """
     weights = (1.0,) if not values else COUNT_WEIGHTS if count_weight is None else (count_weight,)
-    features = [Feature.of(data.schema, count_weight=one, values=values) for one in weights]
+    first = known_feature(data, count_weight=weights[0], values=values)
+    features = [replace(first, count_weight=one) for one in weights]
     evidence = Evidence(known_windows(data, features[0], unit=True))
     found = []
     for feature in features:

@@ -37,10 +37,11 @@ class Uniform(Mechanism):
     """Fusion with the constant gain that spends B_G / K at each of K steps.
 
     Section II and equation (17) of Weng and Nekouei 2026 (arXiv:2602.21525), as reconstructed:
-    Z_k = g S_k + W_k with S_k the sum over present sensors of f = (w_c, w_v s), s the scaled value,
-    w_c^2 + w_v^2 = 1, and W_k standard normal. The estimate is the best linear function of
-    Z_1 .. Z_k under moments of the training and validation windows. Weights, shrinkage and ridge
-    are chosen by the error on such windows that are held out in turn.
+    Z_k = g S_k + W_k with S_k the sum over present sensors of f = (w_c, w_v s), s the value scaled
+    to 0..1 over the band of training reports and clipped beyond it, w_c^2 + w_v^2 = 1, and W_k
+    standard normal. The estimate is the best linear function of Z_1 .. Z_k under moments of the
+    training and validation windows. Weights, shrinkage and ridge are chosen by the error on such
+    windows that are held out in turn.
 
     Formal guarantee:
         Privacy unit: everything one sensor reports in one test window. Relation: the budget's; the
