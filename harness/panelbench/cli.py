@@ -32,6 +32,7 @@ COMMANDS = {
     "explain": ("grid_commands", "explain"),
     "leaderboard": ("grid_commands", "show_leaderboard"),
     "report": ("grid_commands", "report"),
+    "publish": ("grid_commands", "publish"),
 }
 """Where each command lives; imported when it runs."""
 STATUSES = "unsupported, skipped, failed, timeout, oom, killed, invalid"
@@ -57,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     as_json = argparse.ArgumentParser(add_help=False)
     as_json.add_argument("--json", action="store_true", help="print JSON for programs")
     stored = argparse.ArgumentParser(add_help=False)
-    stored.add_argument("grid", metavar="GRID", help="grid file, for example benchmarks/x.toml")
+    stored.add_argument(
+        "grid", metavar="GRID", help="grid file; to look at, also the name of a grid or a .jsonl"
+    )
     stored.add_argument(
         "--store", default="results", metavar="FOLDER", help="record store (default: results)"
     )
@@ -116,6 +119,10 @@ def _parser() -> argparse.ArgumentParser:
     board.add_argument("--all", action="store_true", help="print every component of a metric")
     report = command("report", "Write the leaderboard as one HTML page.", stored)
     report.add_argument("--html", metavar="FILE", help="where to write (default: in the store)")
+    publish = command("publish", "Write a grid's CSV and compacted records to commit.", stored)
+    publish.add_argument(
+        "--to", default="leaderboards", metavar="FOLDER", help="default: leaderboards"
+    )
     return parser
 
 

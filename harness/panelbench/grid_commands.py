@@ -42,6 +42,16 @@ def _planned(options: argparse.Namespace) -> Iterator[tuple[Plan, Store, Parents
         yield made, store, parents
 
 
+def _kept(options: argparse.Namespace) -> tuple[dict[str, Any], list[Record], list[Record]]:
+    """A plan with its records: of a grid in a store, or of a published archive."""
+    if options.grid.endswith(".jsonl"):
+        from panelbench.archive import unpack
+
+        return unpack(Path(options.grid))
+    plan, store = _kept_plan(options)
+    return plan, list(store.records("cell")), list(store.records("score"))
+
+
 def _kept_plan(options: argparse.Namespace) -> tuple[dict[str, Any], Store]:
     """The plan as the grid last ran; no plugin and no data are needed to read it."""
     from panelbench.gridfile import read
@@ -135,15 +145,12 @@ def run(options: argparse.Namespace) -> int:
         todo = runner.todo(cells)
         with Progress(len(cells), len(cells) - len(todo)) as progress:
             runner.run(todo, progress)
-    board, kept = _board(made.to_json(), store)
-    _write(board, kept, store.root / f"{board.name}.csv", store.root / f"{board.name}.html")
-    return runner.exit_status(cells)
-
-
-def _board(kept: dict[str, Any], store: Store) -> tuple[Board, dict[str, Any]]:
     from panelbench.leaderboard import make_board
 
-    return make_board(kept, store.records("cell"), store.records("score")), kept
+    kept = made.to_json()
+    board = make_board(kept, store.records("cell"), store.records("score"))
+    _write(board, kept, store.root / f"{board.name}.csv", store.root / f"{board.name}.html")
+    return runner.exit_status(cells)
 
 
 def _write(
@@ -170,7 +177,10 @@ def _write(
 
 def show_leaderboard(options: argparse.Namespace) -> int:
     """`panelbench leaderboard GRID`."""
-    board, kept = _board(*_kept_plan(options))
+    from panelbench.leaderboard import make_board
+
+    kept, cells, scores = _kept(options)
+    board = make_board(kept, cells, scores)
     if options.json:
         print_json([vars(row) for row in board.rows])
         return 0
@@ -181,8 +191,30 @@ def show_leaderboard(options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     """`panelbench report GRID`."""
-    board, kept = _board(*_kept_plan(options))
+    from panelbench.leaderboard import make_board
+
+    kept, cells, scores = _kept(options)
+    board = make_board(kept, cells, scores)
     _write(board, kept, None, Path(options.html or _store(options).root / f"{board.name}.html"))
+    return 0
+
+
+def publish(options: argparse.Namespace) -> int:
+    """`panelbench publish GRID`."""
+    from panelbench.archive import pack
+    from panelbench.board import to_csv
+    from panelbench.leaderboard import make_board
+    from panelbench.record import write_over
+
+    kept, cells, scores = _kept(options)
+    board = make_board(kept, cells, scores)
+    folder = Path(options.to)
+    for name, text in (
+        (f"{board.name}.csv", to_csv(board)),
+        (f"{board.name}.jsonl", pack(kept, cells, scores)),
+    ):
+        write_over(folder / name, text)
+        say(f"Wrote {folder / name}")
     return 0
 
 

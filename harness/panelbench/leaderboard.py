@@ -172,6 +172,24 @@ def _collect(
                 group.scores.setdefault(where, {})[cell["repeat"]] = found
 
 
+def relevant(
+    plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[Record]
+) -> list[Record]:
+    """The records of the plan's cells, and of its metrics on their releases."""
+    by_key = {record.key: record for record in cells}
+    score_by_key = {record.key: record for record in scores}
+    found: dict[tuple[str, str], Record] = {}
+    for cell in plan["cells"]:
+        record = by_key.get(cell["key"])
+        if record is not None:
+            found["cell", record.key] = record
+            if record.status is Status.OK:
+                for _, score in _scores_of(cell, record, plan["metrics"], score_by_key):
+                    if score is not None:
+                        found["score", score.key] = score
+    return list(found.values())
+
+
 def endings(
     plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[Record]
 ) -> list[dict[str, str]]:

@@ -19,8 +19,9 @@ import panelbench_fusion
 from panelbench import Budget, NeighboringRelation, PrivacyUnit, Split
 from panelbench.accounting import excess
 from panelbench.testing import tiny_streams
-from panelbench_fusion import online, training
+from panelbench_fusion import online, ppo, training
 from panelbench_fusion.adaptive import Adaptive, UniformLearnt
+from panelbench_fusion.adaptive_ppo import AdaptivePpo
 from panelbench_fusion.belief import Filter
 from panelbench_fusion.channel import OnlineChannel
 from panelbench_fusion.estimator import Regularisation, Windows, lmmse, sample_moments
@@ -33,7 +34,7 @@ from panelbench_fusion.warmstart import best_schedule, expected_errors, wishes
 
 BUDGET = Budget.renyi_dp(2.0, 1.5)
 STEPS = 20
-TRAINED = pytest.mark.parametrize("mechanism", [Adaptive, UniformLearnt])
+TRAINED = pytest.mark.parametrize("mechanism", [Adaptive, AdaptivePpo, UniformLearnt])
 SHAPE = online.Shape(rank=6, memory=8, width=8, start="open-loop")
 FEATURE = Feature.of(tiny_streams().schema, count_weight=0.6, values=("speed",))
 
@@ -429,6 +430,45 @@ def test_training_and_release_run_the_same_loop(system):
 def test_a_policy_of_no_width_is_its_schedule():
     policy = GainPolicy(torch.arange(3.0), memory=2, width=0)
     np.testing.assert_array_equal(policy.wish(1, torch.zeros(5, 7)).detach(), 1.0)
+
+
+def test_advantages_are_those_of_the_definition():
+    rng = np.random.default_rng(1)
+    rewards, values = (
+        torch.as_tensor(rng.normal(size=(3, 5))),
+        torch.as_tensor(rng.normal(size=(3, 5))),
+    )
+    after = torch.cat([values[:, 1:], torch.zeros(3, 1)], dim=1)
+    surprise = rewards + after - values
+    expected = [sum(ppo.LAMBDA ** (j - k) * surprise[:, j] for j in range(k, 5)) for k in range(5)]
+    found = ppo.advantages(rewards, values)
+    np.testing.assert_allclose(found, torch.stack(expected, 1), rtol=1e-12)
+
+
+def test_ppo_learns_to_spend_where_it_is_rewarded():
+    ready = online.prepare(
+        tiny_streams().for_mechanism(),
+        FEATURE,
+        Regularisation(shrinkage=0.9, ridge=0.1),
+        BUDGET,
+        dataclasses.replace(SHAPE, start="uniform"),
+        rng=np.random.default_rng(3),
+    )
+    generator = torch.Generator().manual_seed(1)
+    learner = ppo.Learner(ready.system, ready.train.state, generator)
+    state = torch.zeros(256, STEPS)
+    means = []
+    for _ in range(15):
+        sums = torch.zeros(256, STEPS, 2)
+        with torch.no_grad():
+            trace = ready.system.rollout(
+                TrainingChannel(sums, sums), (256,), explore=learner.explore()
+            )
+        means.append(float(torch.stack(trace.wishes[:-1]).mean()))
+        trace.estimates = [wish * 5 - 10 for wish in trace.wishes]  # no error at u = 2
+        learner.learn(learner.experience(trace, state), left=1.0)
+    assert means[0] == pytest.approx(0, abs=0.1)
+    assert means[-1] > 0.3
 
 
 def test_importing_the_plugin_does_not_import_torch():

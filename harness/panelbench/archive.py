@@ -1,0 +1,56 @@
+"""A plan and its records in one text file, small enough to commit beside the CSV made from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any
+
+from panelbench.errors import StoreError
+from panelbench.leaderboard import relevant
+from panelbench.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+_LEFT_OUT = {"log": "", "hardware": {}, "versions": {}}
+"""What of a record names a machine or repeats itself; versions are kept once for each plugin."""
+
+
+def pack(plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[Record]) -> str:
+    """JSON lines: the plan, then the records it needs, in the order of their keys."""
+    kept = relevant(plan, cells, scores)
+    versions = {
+        record.subject["mechanism"]["name"].split("/", 1)[0]: record.versions
+        for record in kept
+        if record.what == "cell"
+    }
+    lines = [json.dumps({"plan": plan, "versions": versions}, sort_keys=True)]
+    for record in sorted(kept, key=lambda record: (record.what, record.key)):
+        slim = dataclasses.replace(record, **_LEFT_OUT)  # type: ignore[arg-type] # three fields
+        lines.append(json.dumps(json.loads(slim.to_json()), sort_keys=True))
+    return "\n".join(lines) + "\n"
+
+
+def unpack(path: Path) -> tuple[dict[str, Any], list[Record], list[Record]]:
+    """The plan, the records of cells and those of scores.
+
+    Raises:
+        StoreError: Naming the file and the line that cannot be read.
+    """
+    number = 1
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        plan: dict[str, Any] = json.loads(lines[0])["plan"]
+        records = []
+        for number, line in enumerate(lines[1:], 2):  # noqa: B007 - read after an error
+            records.append(Record.from_json(line))
+    except OSError as error:
+        raise StoreError(f"The archive '{path}' cannot be read: {error.strerror}.") from error
+    except (StoreError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise StoreError(
+            f"The archive '{path}', line {number}, cannot be read: {error}."
+        ) from error
+    cells = [record for record in records if record.what == "cell"]
+    return plan, cells, [record for record in records if record.what == "score"]
