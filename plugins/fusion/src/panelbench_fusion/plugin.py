@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from panelbench import hookimpl
 from panelbench_fusion.adaptive import Adaptive, UniformLearnt
+from panelbench_fusion.adaptive_ppo import AdaptivePpo
 from panelbench_fusion.hold import Hold
 from panelbench_fusion.matrix import MatrixFusion, SquareRoot, Tree
 from panelbench_fusion.openloop import OpenLoop
@@ -23,6 +24,7 @@ def register_mechanisms() -> tuple[type[Mechanism], ...]:
     """All mechanisms of this distribution."""
     return (
         Adaptive,
+        AdaptivePpo,
         UniformLearnt,
         Uniform,
         Hold,
