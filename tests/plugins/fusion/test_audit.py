@@ -49,7 +49,7 @@ def measured(contribution):
 
 
 def test_p19_the_measured_divergence_of_an_adaptive_release_is_within_its_budget():
-    """Failed when the ledger charged half of each gain: measured 4.00."""
+    """Failed when the ledger charged a quarter of each step: measured 3.11."""
     divergence, error = measured(1.0)
     assert divergence <= TOTAL + 3 * error
     assert divergence >= 0.9 * TOTAL  # the audit has the power to see the loss that is there
@@ -63,23 +63,23 @@ def test_p19_a_gain_that_is_half_larger_where_the_vehicle_is_present_fails_the_a
 
 
 @pytest.mark.parametrize(
-    ("alpha", "b_g", "mironov", "single", "concentrated", "exact"),
+    ("alpha", "b_g", "expected"),
     [
-        (2, 0.1, 11.61, 10.23, 1.31, 1.20),
-        (2, 1.5, 13.01, 11.63, 5.98, 5.55),
-        (2, 5, 16.51, 15.13, 12.30, 11.48),
-        (5, 0.25, 3.13, 2.50, 1.31, 1.20),
-        (5, 2, 4.88, 4.25, 4.16, 3.85),
-        (10, 1, 2.28, 1.92, 1.91, 1.76),
-        (10, 10, 11.28, 10.92, 7.08, 6.57),
-        (20, 0.1, 0.71, 0.50, 0.38, 0.34),
-        (20, 3, 3.61, 3.40, 2.40, 2.21),
+        (2, 0.1, (11.61, 10.23, 1.31, 1.20)),
+        (2, 1.5, (13.01, 11.63, 5.98, 5.55)),
+        (2, 5, (16.51, 15.13, 12.30, 11.48)),
+        (5, 0.25, (3.13, 2.50, 1.31, 1.20)),
+        (5, 2, (4.88, 4.25, 4.16, 3.85)),
+        (10, 1, (2.28, 1.92, 1.91, 1.76)),
+        (10, 10, (11.28, 10.92, 7.08, 6.57)),
+        (20, 0.1, (0.71, 0.50, 0.38, 0.34)),
+        (20, 3, (3.61, 3.40, 2.40, 2.21)),
     ],
 )
 def test_p21_a_budget_converts_to_the_epsilons_of_the_table_each_bound_below_the_cruder(
-    alpha, b_g, mironov, single, concentrated, exact
+    alpha, b_g, expected
 ):
-    """Failed when rho was taken as B_G instead of B_G / alpha."""
+    """Mironov, single order, zCDP, exact. Failed when rho was B_G instead of B_G / alpha."""
     rho = b_g / alpha
     found = [
         renyi_epsilon_mironov(alpha, b_g, 1e-5),
@@ -87,5 +87,5 @@ def test_p21_a_budget_converts_to_the_epsilons_of_the_table_each_bound_below_the
         zcdp_epsilon(rho, 1e-5),
         gaussian_epsilon(math.sqrt(2 * rho), 1e-5),
     ]
-    assert found == pytest.approx([mironov, single, concentrated, exact], abs=1e-2)
+    assert found == pytest.approx(list(expected), abs=1e-2)
     assert found == sorted(found, reverse=True)
