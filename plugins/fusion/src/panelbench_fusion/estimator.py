@@ -41,6 +41,14 @@ class Moments:
         """Covariance of the sums with the state, shape (steps * size, steps)."""
         return self.covariance[:, 1:, :, 0].reshape(-1, self.mean.shape[0])
 
+    def weighted(self, weights: np.ndarray) -> Moments:
+        """Of the state and each sum times its weight; `weights` has the shape (size,)."""
+        scale = np.concatenate([[1.0], weights])
+        return Moments(
+            mean=self.mean * scale,
+            covariance=self.covariance * scale[:, None, None] * scale,
+        )
+
     def ridged(self, ridge: float) -> Moments:
         """With `ridge` times each sum's variance added to it, against overfitting."""
         steps, size = self.mean.shape[0], self.mean.shape[1] - 1

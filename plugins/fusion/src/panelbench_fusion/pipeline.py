@@ -13,6 +13,7 @@ from panelbench_fusion.estimator import (
     USUAL,
     CausalFilter,
     Evidence,
+    Moments,
     Regularisation,
     Windows,
 )
@@ -33,6 +34,7 @@ class Plan:
     Attributes:
         feature: The feature.
         gains: Shape (steps,).
+        moments: Of the state and the sums of the feature, over all known windows.
         filter: The filter.
         how: How the filter is regularised.
         held_out_mse: Its expected error on windows that were held out from the fit.
@@ -40,6 +42,7 @@ class Plan:
 
     feature: Feature
     gains: np.ndarray
+    moments: Moments
     filter: CausalFilter
     how: Regularisation
     held_out_mse: float
@@ -126,6 +129,7 @@ def plan(
     return Plan(
         feature=feature,
         gains=gains,
+        moments=evidence.moments(CANDIDATES[best].shrinkage).weighted(feature.weights),
         filter=evidence.fit(channel, noise_variance=noise_variance, how=CANDIDATES[best]),
         how=CANDIDATES[best],
         held_out_mse=errors[best],

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from panelbench import hookimpl
 from panelbench_fusion.adaptive import Adaptive, UniformLearnt
 from panelbench_fusion.adaptive_ppo import AdaptivePpo
+from panelbench_fusion.fast import Fast
 from panelbench_fusion.hold import Hold
 from panelbench_fusion.matrix import MatrixFusion, SquareRoot, Tree
 from panelbench_fusion.openloop import OpenLoop
 from panelbench_fusion.references import Nonprivate, Prior
+from panelbench_fusion.shares import BudgetAbsorption, BudgetDistribution
 from panelbench_fusion.smooth import Smooth
 from panelbench_fusion.trigger import Trigger
 from panelbench_fusion.uniform import Uniform
@@ -34,6 +36,9 @@ def register_mechanisms() -> tuple[type[Mechanism], ...]:
         Tree,
         Smooth,
         Trigger,
+        Fast,
+        BudgetDistribution,
+        BudgetAbsorption,
         Prior,
         Nonprivate,
     )
