@@ -11,7 +11,7 @@ from scipy.stats import norm
 from panelbench import Budget, NeighboringRelation, PrivacyUnit, Split
 from panelbench.accounting import excess, settle
 from panelbench.testing import tiny_streams
-from panelbench_fusion import channel, factor, intervals, pipeline, schedule
+from panelbench_fusion import bound, channel, factor, intervals, pipeline, schedule
 from panelbench_fusion.feature import Feature, first_visit
 from panelbench_fusion.hold import Hold
 from panelbench_fusion.linear import Channel
@@ -405,3 +405,34 @@ def test_p15_the_band_does_not_depend_on_protected_reports():
         for one in (data, dataclasses.replace(data, observations=poisoned))
     ]
     np.testing.assert_array_equal(*bands)
+
+
+@pytest.mark.parametrize(
+    ("step", "total", "near"), [(0.2, 0.3, 0.9), (0.5, 1.5, 0.7), (1.0, 6.0, 0.75)]
+)
+def test_the_optimised_matrix_lies_above_the_bound_of_its_class_and_near_it(step, total, near):
+    model = autoregression(step=step)
+    count, value_costs = factor.optimal_factor(model, total, ADD, iterations=60)
+    error, _ = model.error(factor.assembled(count, value_costs))
+    least = bound.certified_temporal_bound(model, count, total, exponent=factor.EXPONENTS[-1])
+    assert near * error < least < error
+    # the class without memory cannot reach it
+    assert least < schedule.certified_bound(model, schedule.optimal_costs(model, total))
+
+
+def test_no_matrix_falls_below_the_certified_temporal_bound():
+    """Failed when the eigenvalue was halved."""
+    model, rng = autoregression(steps=15), np.random.default_rng(10)
+    count, _ = factor.optimal_factor(model, 1.0, ADD, iterations=40)
+    least = bound.certified_temporal_bound(model, count, 1.0, exponent=factor.EXPONENTS[-1])
+    none = np.zeros((15, 0))
+    for spread in np.geomspace(1e-4, 1.0, 60):
+        tried = count + spread * np.tril(rng.normal(size=(15, 15))) * np.abs(count).max()
+        tried, _ = factor.scaled_to(tried, none, ADD, 1.0)
+        assert model.error(tried)[0] >= least
+
+
+def test_the_temporal_bound_refuses_what_it_does_not_cover():
+    waits = dataclasses.replace(autoregression(steps=5), lag=1)
+    with pytest.raises(ValueError, match="do not wait"):
+        bound.certified_temporal_bound(waits, np.eye(5), 1.0, exponent=8.0)

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.linalg import toeplitz
 
 from panelbench import NeighboringRelation
+from panelbench_fusion.bound import covered_pairs
 from panelbench_fusion.intervals import dearest, endpoints, indicators, interval_costs
 from panelbench_fusion.schedule import least, optimal_costs
 
@@ -83,9 +84,6 @@ def scaled_to(
 class _AllIntervals:
     """Every change under add-or-remove-one."""
 
-    def __init__(self, steps: int) -> None:
-        self._first, self._after = endpoints(steps)
-
     def watch(self, one: np.ndarray, two: np.ndarray) -> None:
         """All are watched already."""
 
@@ -94,12 +92,7 @@ class _AllIntervals:
     ) -> tuple[float, np.ndarray, np.ndarray]:
         """A p-norm of the costs, and its gradients in C and in q_v."""
         value, weight = _norm(interval_costs(count, value_costs), exponent)
-        steps = len(count)
-        table = np.zeros((steps, steps))  # by first and last step
-        table[self._first[1:], self._after[1:] - 1] = weight[1:]
-        # sum of weight over the intervals that hold both i and j, for i <= j
-        both = np.triu(table.cumsum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1])
-        both = both + np.triu(both, 1).T
+        both = covered_pairs(weight, len(count))
         return value, 2 * count @ both, np.diag(both)
 
 
@@ -201,7 +194,7 @@ def optimal_factor(
     costs = optimal_costs(model, total)
     roots = np.sqrt(np.maximum(costs, total * LEAST_SHARE / costs.size))
     changes = (
-        _AllIntervals(steps)
+        _AllIntervals()
         if relation is NeighboringRelation.ADD_OR_REMOVE_ONE
         else _WatchedPairs(steps)
     )
