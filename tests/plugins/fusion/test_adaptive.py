@@ -19,17 +19,25 @@ import panelbench_fusion
 from panelbench import Budget, NeighboringRelation, PrivacyUnit, Split
 from panelbench.accounting import excess
 from panelbench.testing import tiny_streams
-from panelbench_fusion import online, ppo, training
+from panelbench_fusion import filter_training, online, ppo, training
 from panelbench_fusion.adaptive import Adaptive, UniformLearnt
 from panelbench_fusion.adaptive_ppo import AdaptivePpo
 from panelbench_fusion.belief import Filter
 from panelbench_fusion.channel import OnlineChannel
-from panelbench_fusion.estimator import Regularisation, Windows, lmmse, sample_moments
+from panelbench_fusion.estimator import (
+    Regularisation,
+    Windows,
+    lmmse,
+    sample_moments,
+    shrunk,
+    stationary_moments,
+)
 from panelbench_fusion.feature import Feature
 from panelbench_fusion.latent import latent_model
 from panelbench_fusion.ledger import Ledger
 from panelbench_fusion.policy import GainPolicy, PublicState, share_of
 from panelbench_fusion.rollout import ReleaseChannel, TrainingChannel
+from panelbench_fusion.tabled import Lattice, TabledFeature
 from panelbench_fusion.warmstart import best_schedule, expected_errors, wishes
 
 BUDGET = Budget.renyi_dp(2.0, 1.5)
@@ -471,13 +479,98 @@ def test_ppo_learns_to_spend_where_it_is_rewarded():
     assert means[-1] > 0.3
 
 
+def lattice():
+    return Lattice.of(FEATURE)
+
+
+def any_reports(rng, count):
+    """Random reports, some out of range or not a number, some absent."""
+    seen = rng.uniform([-20, -5], [420, 50], (count, 2))
+    seen[:3] = [[math.nan, 5], [5, math.inf], [1e300, 3]]
+    return seen, rng.random(count) < 0.9
+
+
+def test_a_table_of_the_fixed_feature_is_the_fixed_feature():
+    rng = np.random.default_rng(1)
+    seen, there = any_reports(rng, 400)
+    table = filter_training._start(FEATURE, lattice()).numpy()
+    found = TabledFeature(lattice=lattice(), table=table)
+    np.testing.assert_allclose(
+        found.sums(seen, there), FEATURE.sums(seen, there), rtol=1e-12, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("relation", list(NeighboringRelation))
+def test_p05_one_report_of_a_learnt_feature_moves_the_sum_by_at_most_its_sensitivity(relation):
+    """Leaving the distances between rows out under replace-one failed it."""
+    rng = np.random.default_rng(2)
+    table = rng.normal(size=(lattice().cells, 2))
+    feature = TabledFeature(lattice=lattice(), table=table)
+    seen, there = any_reports(rng, 600)
+    corners = np.array([[p, v] for p in np.linspace(0, 400, 9) for v in np.linspace(0, 45, 9)])
+    seen, there = np.concatenate([seen, corners]), np.append(there, np.ones(81, dtype=bool))
+    f = feature.sums(seen[:, None], there[:, None])
+    bad = ~there | ~np.isfinite(seen).all(1) | (seen[:, 0] < 0) | (seen[:, 0] > 400)
+    np.testing.assert_array_equal(f[bad], 0.0)
+    change = f if relation is NeighboringRelation.ADD_OR_REMOVE_ONE else f[:, None] - f
+    largest = np.linalg.norm(change, axis=-1).max()
+    assert largest <= feature.l2_sensitivity(relation)
+    assert largest == pytest.approx(feature.l2_sensitivity(relation))
+
+
+def test_p08_a_report_adds_its_own_contribution_to_a_learnt_sum_whoever_else_is_there():
+    """Dividing the weights by the number present failed it."""
+    rng = np.random.default_rng(3)
+    feature = TabledFeature(lattice=lattice(), table=rng.normal(size=(lattice().cells, 2)))
+    seen, there = any_reports(rng, 50)
+    alone = feature.sums(seen[:, None], there[:, None])
+    np.testing.assert_allclose(feature.sums(seen, there), alone.sum(0), atol=1e-12)
+
+
+@pytest.mark.parametrize("relation", list(NeighboringRelation))
+def test_p09_a_learnt_feature_is_charged_by_its_own_diameter(relation):
+    """Declaring a sensitivity of 1 under both relations failed it."""
+    table = np.repeat([[1.0], [-1.0]], [1, lattice().cells - 1], axis=0)  # like tanh
+    feature = TabledFeature(lattice=lattice(), table=table)
+    expected = 2.0 if relation is NeighboringRelation.REPLACE_ONE else 1.0
+    assert feature.l2_sensitivity(relation) == pytest.approx(expected)
+    data = tiny_streams()
+    release = run(
+        Adaptive(updates=2, feature_updates=3, draws=2),
+        data,
+        dataclasses.replace(BUDGET, relation=relation),
+    )
+    assert release.spent.sum(-1).max() <= 1.5
+
+
+def test_the_error_that_trains_the_feature_is_that_of_the_filter():
+    windows = known()
+    moments = shrunk(
+        sample_moments(windows.state, windows.sums),
+        stationary_moments(windows.state, windows.sums),
+        0.6,
+    )
+    gains = np.full(STEPS, 0.2)
+    found = lmmse(moments, gains, noise_variance=1.0, ridge=0.1)
+    expected = found.expected_mse(windows.state, windows.sums, gains, 1.0)
+    fit = filter_training.Weighed(
+        state=torch.as_tensor(windows.state), weights=torch.as_tensor(windows.sums)
+    )
+    how = Regularisation(shrinkage=0.6, ridge=0.1)
+    unit = torch.eye(2, dtype=torch.float64)
+    error = filter_training.held_out_error(fit, fit, unit, 0.2, how)
+    # stationary moments are made positive semidefinite there, not here
+    assert float(error) == pytest.approx(expected, rel=1e-3)
+
+
 def test_importing_the_plugin_does_not_import_torch():
     code = "import sys, panelbench_fusion.plugin; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"updates": 0}, {"batch": 0}, {"width": 0}, {"start": "best"}, {"rank": 0}]
+    "wrong",
+    [{"updates": 0}, {"batch": 0}, {"width": 0}, {"start": "best"}, {"rank": 0}, {"feature": "x"}],
 )
 def test_a_wrong_parameter_is_refused_by_name(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from panelbench_fusion.online import Prepared
 
 STARTS = ("open-loop", "uniform")
+FEATURES = ("learnt", "fixed")
 PUBLIC = (
     "the schema with its bounds",
     "when windows start and how long they are",
@@ -35,6 +36,9 @@ class Trained(Mechanism):
         draws: Independent noise draws for each test window.
         count_weight: As in `Uniform`.
         values: As in `Uniform`.
+        feature: "learnt", from a table over all bounded columns (`TabledFeature`), or "fixed", that
+            of `Uniform`.
+        feature_updates: Gradient steps of the learnt feature; fewer like `updates`.
         trip_windows: As in `Uniform`.
         updates: Gradient steps of the estimator, at 10,000 training steps (windows times steps)
             or more; proportionally fewer with less to learn from.
@@ -48,6 +52,8 @@ class Trained(Mechanism):
     draws: int = 20
     count_weight: float | None = None
     values: tuple[str, ...] = ("speed",)
+    feature: Literal["learnt", "fixed"] = "learnt"
+    feature_updates: int = 80
     trip_windows: int = 4
     updates: int = 100
     batch: int = 96
@@ -57,7 +63,12 @@ class Trained(Mechanism):
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(self.values))
         check_weight(self.count_weight)
-        for field in ("draws", "trip_windows", "updates", "batch", "rank", "memory"):
+        if self.feature not in FEATURES:
+            raise ValueError(f"feature must be one of {list(FEATURES)}, got {self.feature!r}.")
+        for field in (
+            *("draws", "trip_windows", "updates", "feature_updates"),
+            *("batch", "rank", "memory"),
+        ):
             if getattr(self, field) < 1:
                 raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}.")
 
@@ -86,10 +97,16 @@ class Trained(Mechanism):
             gains_of=gains_of,
             noise_variance=1.0,
         )
+        feature: online.BoundedFeature = chosen.feature
+        looks: list[float] = []
+        if self.feature == "learnt":
+            feature, looks = online.learn_feature(
+                data, chosen, budget, updates=self.feature_updates, rng=rng
+            )
         width, start = self._policy()
         prepared = online.prepare(
             data,
-            chosen.feature,
+            feature,
             chosen.how,
             budget,
             online.Shape(rank=self.rank, memory=self.memory, width=width, start=start),
@@ -98,13 +115,14 @@ class Trained(Mechanism):
         self._train(prepared)
         return online.release(
             data,
-            chosen.feature,
+            feature,
             prepared.trained(),
             budget,
             draws=self.draws,
             trip_windows=self.trip_windows,
             public=PUBLIC,
             info={
+                "feature_validation_mse": looks,
                 "count_weight": chosen.feature.count_weight,
                 "shrinkage": chosen.how.shrinkage,
                 "ridge": chosen.how.ridge,
@@ -131,7 +149,7 @@ class Trained(Mechanism):
             prepared.train,
             prepared.judge,
             training.Pathwise(batch=self.batch, estimator_rate=3e-3, policy_rate=policy_rate),
-            updates=training.updates_for(self.updates, prepared.train),
+            updates=training.updates_for(self.updates, prepared.train.state.numel()),
             generator=prepared.generator,
         )
 
@@ -147,11 +165,13 @@ class Adaptive(Trained):
     """Fusion with a learnt gain policy, trained through the rollout.
 
     Algorithm 1 and equations (16), (20)-(22) of Weng and Nekouei 2026 (arXiv:2602.21525), as
-    reconstructed. Z_k = g_k S_k + W_k with S_k as in `Uniform`; g_k comes from a network that sees
-    the share of the budget that is left, k / K, a Gaussian belief about the state given
-    Z_1 .. Z_{k-1}, and the memory of the estimator. The estimate is the best linear one given the
-    gains, plus a GRU's correction. A scalar gain loses nothing against one for each coordinate:
-    with |f| <= 1 in L2 the charge is that of the largest, so all may as well be as large.
+    reconstructed. Z_k = g_k S_k + W_k with S_k the sum over present sensors of f, by default a
+    table over the values a sensor may report, learnt so that the error of the best linear filter
+    is small; g_k comes from a network that sees the share of the budget that is left, k / K, a
+    Gaussian belief about the state given Z_1 .. Z_{k-1}, and the memory of the estimator. The
+    estimate is the best linear one given the gains, plus a GRU's correction. A scalar gain loses
+    nothing against one for each coordinate: where |f| is bounded in L2 the charge is that of the
+    largest, so all may as well be as large.
 
     Rather than by reinforcement learning (`AdaptivePpo`) policy and estimator are trained by the
     gradient through the whole rollout, as the data do not react to gains and the noise is
@@ -161,7 +181,9 @@ class Adaptive(Trained):
 
     Formal guarantee:
         Privacy unit: everything one sensor reports in one test window. Relation: the budget's; the
-        L2 sensitivity of S_k is D = 1 under both (`Feature.l2_sensitivity`). Public: the schema,
+        L2 sensitivity D of S_k is that of the feature (`TabledFeature.l2_sensitivity`: the largest
+        norm of a row of its table, under replace-one also the largest distance between two; D = 1
+        for the fixed one). Public: the schema,
         the windows, and everything trained on training and validation windows, whose people are
         not protected. Theorem (Gaussian mechanisms chosen adaptively under a bound on the sum of
         squares: Smith and Thakurta 2022, arXiv:2210.17520; Koskela et al. 2023, arXiv:2209.15596;
@@ -189,6 +211,9 @@ class Adaptive(Trained):
         draws: Independent noise draws for each test window.
         count_weight: As in `Uniform`.
         values: As in `Uniform`.
+        feature: "learnt", from a table over all bounded columns (`TabledFeature`), or "fixed", that
+            of `Uniform`.
+        feature_updates: Gradient steps of the learnt feature; fewer like `updates`.
         trip_windows: As in `Uniform`.
         updates: Gradient steps, at 10,000 training steps (windows times steps) or more;
             proportionally fewer with less to learn from.
@@ -233,6 +258,9 @@ class UniformLearnt(Trained):
         draws: Independent noise draws for each test window.
         count_weight: As in `Uniform`.
         values: As in `Uniform`.
+        feature: "learnt", from a table over all bounded columns (`TabledFeature`), or "fixed", that
+            of `Uniform`.
+        feature_updates: Gradient steps of the learnt feature; fewer like `updates`.
         trip_windows: As in `Uniform`.
         updates: As in `Adaptive`.
         batch: As in `Adaptive`.

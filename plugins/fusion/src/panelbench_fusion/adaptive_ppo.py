@@ -32,6 +32,8 @@ class AdaptivePpo(Trained):
         draws: Independent noise draws for each test window.
         count_weight: As in `Uniform`.
         values: As in `Uniform`.
+        feature: As in `Adaptive`.
+        feature_updates: As in `Adaptive`.
         trip_windows: As in `Uniform`.
         updates: Gradient steps of the estimator, as in `Adaptive`.
         batch: Windows in a batch of the estimator.
@@ -64,14 +66,15 @@ class AdaptivePpo(Trained):
     def _train(self, prepared: Prepared) -> None:
         from panelbench_fusion import ppo, training  # noqa: PLC0415 - torch loads only here
 
+        size = prepared.train.state.numel()
         ppo.train_alternating(
             prepared.system,
             prepared.train,
             prepared.judge,
             ppo.Alternating(
-                iterations=training.updates_for(self.iterations, prepared.train),
+                iterations=training.updates_for(self.iterations, size),
                 trajectories=self.trajectories,
-                updates=training.updates_for(self.updates, prepared.train),
+                updates=training.updates_for(self.updates, size),
                 batch=self.batch,
                 estimator_rate=3e-3,
             ),

@@ -27,17 +27,20 @@ from panelbench_fusion.estimator import (
     shrunk,
     stationary_moments,
 )
+from panelbench_fusion.filter_training import learnt_feature
 from panelbench_fusion.latent import latent_model
 from panelbench_fusion.ledger import ROUNDED_DOWN, Ledger
 from panelbench_fusion.networks import ResidualEstimator, initialise_pair
 from panelbench_fusion.note import guarantee_note
 from panelbench_fusion.policy import GainPolicy
 from panelbench_fusion.rollout import ReleaseChannel, System
-from panelbench_fusion.training import Judge, Pool, generators
+from panelbench_fusion.training import Judge, Pool, generators, updates_for
 from panelbench_fusion.warmstart import best_schedule, wishes
 
 if TYPE_CHECKING:
     from panelbench import Budget, NeighboringRelation, SensorStreams
+    from panelbench_fusion.pipeline import Plan
+    from panelbench_fusion.tabled import TabledFeature
 
 START_ITERATIONS = 60
 JUDGE_DRAWS = 20
@@ -102,18 +105,49 @@ class Prepared:
         )
 
 
-def known_splits(data: SensorStreams, feature: BoundedFeature) -> tuple[Windows, Windows]:
-    """Training and validation windows; without the latter, the last fifth of the former."""
+def known_episodes(data: SensorStreams) -> tuple[np.ndarray, np.ndarray]:
+    """Training and validation episodes; without the latter, the last fifth of the former."""
     train, validation = data.episodes(Split.TRAIN), data.episodes(Split.VALIDATION)
     if not len(validation):
         cut = len(train) - max(1, len(train) // 5)
         train, validation = train[:cut], train[cut:]
+    return train, validation
+
+
+def known_splits(data: SensorStreams, feature: BoundedFeature) -> tuple[Windows, Windows]:
+    """Training and validation windows."""
 
     def windows(chosen: np.ndarray) -> Windows:
         sums = feature.sums(data.observations[chosen], data.present[chosen])
         return Windows(state=data.state[chosen], sums=sums)
 
+    train, validation = known_episodes(data)
     return windows(train), windows(validation)
+
+
+def learn_feature(
+    data: SensorStreams,
+    chosen: Plan,
+    budget: Budget,
+    *,
+    updates: int,
+    rng: np.random.Generator,
+) -> tuple[TabledFeature, list[float]]:
+    """`filter_training.learnt_feature` on training and validation windows, from a fixed one."""
+    train, validation = (
+        (data.state[some], data.observations[some], data.present[some])
+        for some in known_episodes(data)
+    )
+    return learnt_feature(
+        chosen.feature,
+        train,
+        validation,
+        relation=budget.relation,
+        gain=float(chosen.gains[0]),
+        how=chosen.how,
+        updates=updates_for(updates, train[0].size),
+        generator=generators(rng, 1)[0],
+    )
 
 
 def _filter(windows: Windows, how: Regularisation, rank: int, dtype: torch.dtype) -> Filter:

@@ -58,9 +58,9 @@ class Pool:
         )
 
 
-def updates_for(updates: int, pool: Pool) -> int:
-    """`updates`, or proportionally fewer where there is little to learn from."""
-    return math.ceil(updates * min(1.0, pool.state.numel() / FULL_SIZE))
+def updates_for(updates: int, size: int) -> int:
+    """`updates`, or proportionally fewer for fewer training steps than `FULL_SIZE`."""
+    return math.ceil(updates * min(1.0, size / FULL_SIZE))
 
 
 class Judge:
