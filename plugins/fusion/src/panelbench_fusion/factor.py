@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 GRID = 10
 """Under replace-one, intervals that end on multiples of steps / GRID are watched from the start."""
-ADDED = 300
+ADDED = 1000
 """Changes that are added to the watched ones after a round."""
-EXPONENTS = (16.0, 32.0, 64.0, 128.0)
+EXPONENTS = (16.0, 32.0, 64.0, 64.0, 64.0, 128.0, 128.0, 128.0)
 """Of the norm that stands in for a maximum, one a round."""
 POWERS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 """Fractional differences to begin with."""

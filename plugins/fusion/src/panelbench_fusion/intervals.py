@@ -69,16 +69,20 @@ def dearest(
     first, after = endpoints(len(count))
     prefix, spent = _prefixes(count, value_costs)
     shifts = (prefix[:, after] - prefix[:, first]).T
+    # |U_I - U_J|^2 + costs of both as one product
+    ones = np.ones((len(alone), 1))
+    left = np.hstack([-2 * shifts, alone[:, None], ones])
+    right = np.hstack([shifts, ones, alone[:, None]])
+    end, begin = spent[after], spent[first]
     costs, two = np.empty(0), np.empty(0, dtype=int)
     for start in range(0, len(alone), CHUNK):
         rows = slice(start, min(start + CHUNK, len(alone)))
-        # J up to the chunk's end is enough: costs are symmetric
-        columns = slice(0, rows.stop)
-        pairs = alone[rows, None] + alone[columns] - 2 * shifts[rows] @ shifts[columns].T
+        columns = slice(0, rows.stop)  # J up to the chunk's end is enough: costs are symmetric
+        pairs = left[rows] @ right[columns].T
         if value_costs.any():
-            end = np.minimum(after[rows, None], after[columns])
-            begin = np.maximum(first[rows, None], first[columns])
-            pairs -= spent[np.maximum(end, begin)] - spent[begin]
+            shared = np.minimum(end[rows, None], end[columns])
+            shared -= np.maximum(begin[rows, None], begin[columns])
+            pairs -= np.maximum(shared, 0.0, out=shared)
         other = pairs.argmax(axis=1)
         costs = np.r_[costs, pairs[np.arange(len(pairs)), other]]
         two = np.r_[two, other]

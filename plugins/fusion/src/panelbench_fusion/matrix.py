@@ -39,7 +39,7 @@ class MatrixFusion(LinearFusion):
         uses counts up to step k only. Estimates are post-processing.
 
     Attributes:
-        iterations: Most iterations of L-BFGS in each of four rounds.
+        iterations: Most iterations of L-BFGS in each of eight rounds.
         draws: As in `LinearFusion`.
         values: As in `LinearFusion`.
         trip_windows: As in `LinearFusion`.
@@ -48,7 +48,7 @@ class MatrixFusion(LinearFusion):
     name: ClassVar[str] = "mf"
     single_visit: ClassVar[bool] = True
 
-    iterations: int = 25
+    iterations: int = 15
 
     def __post_init__(self) -> None:
         super().__post_init__()
