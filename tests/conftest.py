@@ -138,5 +138,6 @@ class Site:
 def site(bench: Bench, tmp_path: Path) -> Site:
     folder = tmp_path / "site"
     folder.mkdir()
-    bench.environment["PYTHONPATH"] = str(folder)
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    bench.environment["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, inherited)])
     return Site(folder)
