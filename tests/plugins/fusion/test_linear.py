@@ -180,7 +180,9 @@ def test_p24_no_report_of_one_vehicle_moves_the_outputs_by_more_than_is_charged(
 
 
 def _chosen(mechanism, data, budget):
-    feature = Feature.of(data.schema, count_weight=0.5, values=("speed",))
+    feature = pipeline.known_feature(
+        data, count_weight=0.5, values=("speed",), relation=budget.relation
+    )
     rng = np.random.default_rng(6)
     root = rng.normal(size=(120, 60))
     joint = (root.T @ root).reshape(20, 3, 20, 3)
@@ -401,7 +403,7 @@ def test_p15_the_band_does_not_depend_on_protected_reports():
     poisoned = data.observations.copy()
     poisoned[data.episodes(Split.TEST)] = 45.0
     bands = [
-        pipeline.known_feature(one, values=("speed",), count_weight=0.5).upper
+        pipeline.known_feature(one, values=("speed",), count_weight=0.5, relation=ADD).upper
         for one in (data, dataclasses.replace(data, observations=poisoned))
     ]
     np.testing.assert_array_equal(*bands)
@@ -436,3 +438,19 @@ def test_the_temporal_bound_refuses_what_it_does_not_cover():
     waits = dataclasses.replace(autoregression(steps=5), lag=1)
     with pytest.raises(ValueError, match="do not wait"):
         bound.certified_temporal_bound(waits, np.eye(5), 1.0, exponent=8.0)
+
+
+def test_p09_a_centred_feature_is_charged_twice_the_norm_under_replace_one_and_never_used_there():
+    """Failed when values were centred under both relations."""
+    data = tiny_streams()
+    feature = Feature.of(data.schema, count_weight=0.6, values=("speed",))
+    centred = dataclasses.replace(feature, centred=True)
+    f = centred.contributions(np.array([[5.0, -1e9], [5.0, 1e9]]), np.ones(2, dtype=bool))
+    np.testing.assert_allclose(f, [[0.6, -0.8], [0.6, 0.8]])
+    apart = float(np.linalg.norm(f[0] - f[1]))
+    assert centred.l2_sensitivity(REPLACE) == pytest.approx(apart) == pytest.approx(1.6)
+    assert centred.l2_sensitivity(ADD) == 1.0 == feature.l2_sensitivity(REPLACE)
+    for relation in NeighboringRelation:
+        used = pipeline.known_feature(data, values=("speed",), count_weight=0.6, relation=relation)
+        assert used.centred == (relation is ADD)
+        assert used.l2_sensitivity(relation) == 1.0

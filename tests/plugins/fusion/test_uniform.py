@@ -340,6 +340,7 @@ def test_the_expected_error_is_the_mean_over_noise(data):
         values=("speed",),
         gains_of=lambda _: gain.constant_gains(BUDGET, steps=STEPS, l2_sensitivity=1.0),
         noise_variance=1.0,
+        relation=BUDGET.relation,
     )
     sums = plan.feature.sums(data.observations[test], data.present[test])
     expected = plan.filter.expected_mse(data.state[test], sums, plan.gains, 1.0)

@@ -32,7 +32,11 @@ def unfit(schema: Schema, values: tuple[str, ...]) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Feature:
-    """f = (w_c, w_v s_1, w_v s_2, ...), s the value of a column scaled to 0..1; f(absent) = 0.
+    """f = (w_c, w_v s_1, w_v s_2, ...), s the value of a column, scaled; f(absent) = 0.
+
+    Values are scaled to 0..1, or to -1..1 where the feature is centred: then a value counts by its
+    distance from the middle, which doubles what one report can tell at the same norm, but also how
+    far two present reports can lie apart, so it pays under add-or-remove-one only.
 
     w_c^2 + m w_v^2 = 1 with m value columns, so |f| <= 1 by construction. The feature of a sensor
     depends on that sensor's report alone: values beyond the public bounds are clipped, a report
@@ -45,12 +49,14 @@ class Feature:
         lower: Public lower bound of every column, shape (columns,); for a value column that of
             the band it is scaled over.
         upper: Public upper bound of every column, shape (columns,), likewise.
+        centred: Scale values to -1..1.
     """
 
     count_weight: float
     values: tuple[int, ...]
     lower: np.ndarray
     upper: np.ndarray
+    centred: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.count_weight <= 1:
@@ -117,11 +123,13 @@ class Feature:
         """Largest L2 norm by which one sensor changes a step's sum.
 
         Add-or-remove: |f| <= 1. Replace-one: between two present reports only the value part
-        moves, by at most w_v sqrt(m) < 1; between present and absent |f| <= 1, and the larger of
-        the two counts. So both are 1: the coordinates are not negative and the first is constant,
-        which saves the factor sqrt(2) of a general feature with coordinates >= 0.
+        moves, by at most w_v sqrt(m) < 1, or twice that where values are centred; between present
+        and absent |f| <= 1, and the larger of the two counts. So both are 1 where values are not
+        centred: the coordinates are not negative and the first is constant, which saves the factor
+        sqrt(2) of a general feature with coordinates >= 0.
         """
-        among_present = self.value_weight * math.sqrt(len(self.values))
+        width = 2.0 if self.centred else 1.0
+        among_present = width * self.value_weight * math.sqrt(len(self.values))
         if relation is NeighboringRelation.REPLACE_ONE:
             return max(1.0, among_present)
         return 1.0
@@ -134,7 +142,7 @@ class Feature:
     def unit_contributions(
         self, observations: np.ndarray, present: np.ndarray, *, single_visit: bool = False
     ) -> np.ndarray:
-        """What every sensor contributes before weighing: (1, s_1, s_2, ...), all within 0..1.
+        """What every sensor contributes before weighing: (1, s_1, s_2, ...).
 
         Args:
             observations: Shape (..., sensors, columns).
@@ -157,7 +165,8 @@ class Feature:
             low, high = self.lower[column], self.upper[column]
             value = np.where(finite[..., column], observations[..., column], low)
             scaled = (value - low) / (high - low)
-            f[..., place] = np.clip(scaled, 0.0, 1.0)
+            scaled = np.clip(scaled, 0.0, 1.0)
+            f[..., place] = 2 * scaled - 1 if self.centred else scaled
         return np.where(counted[..., None], f, 0.0)
 
     def contributions(self, observations: np.ndarray, present: np.ndarray) -> np.ndarray:

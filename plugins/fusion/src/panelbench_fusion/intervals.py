@@ -1,8 +1,9 @@
 """What a channel with memory spends on one vehicle, when each vehicle counts on one interval.
 
-The count of a vehicle is 1 on one interval of steps and 0 elsewhere, its other coordinates lie in
-0..1 there and are 0 elsewhere; `feature.first_visit` enforces that. So neighbors differ in one of
-finitely many ways in the count, and the largest loss is found by trying them all.
+The count of a vehicle is 1 on one interval of steps and 0 elsewhere; its other coordinates are 0
+elsewhere and lie there in -1..1 (add-or-remove-one) or 0..1 (replace-one). `feature.first_visit`
+enforces that. So neighbors differ in one of finitely many ways in the count, and the largest loss
+is found by trying them all.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ def dearest(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The changes of one vehicle that cost most, by trying all.
 
-    Add-or-remove: one interval I comes or goes, which costs |C 1_I|^2 + sum of q_v over I, for a
-    value moves by at most 1. Replace-one: interval I becomes interval J, either may be empty, at
-    |C (1_I - 1_J)|^2 + sum of q_v over the union of I and J.
+    Add-or-remove: one interval I comes or goes, which costs |C 1_I|^2 + sum of q_v over I, for
+    values within -1..1. Replace-one: interval I becomes interval J, either may be empty, at
+    |C (1_I - 1_J)|^2 + sum of q_v over the union of I and J, for values within 0..1.
 
     Args:
         count: C, lower triangular, shape (steps, steps).

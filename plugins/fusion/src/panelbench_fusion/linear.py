@@ -81,8 +81,9 @@ class Channel:
 class LinearFusion(Mechanism):
     """Fusion through a causal linear channel that is fixed before a protected report is read.
 
-    Z = A S + W with S the sums over present sensors of (1, s_1, ...), s values scaled to 0..1
-    over the band between two quantiles of training reports and clipped beyond it,
+    Z = A S + W with S the sums over present sensors of (1, s_1, ...), s values scaled over
+    the band between two quantiles of training reports and clipped beyond it, to -1..1 under
+    add-or-remove-one and to 0..1 under replace-one,
     A fixed and causal, W standard normal. The estimate is the best linear function of Z_1 .. Z_k
     under moments of training and validation windows. A is chosen by a stationary model; the
     filter's regularisation has the least error on such windows that are held out in turn.
@@ -137,7 +138,9 @@ class LinearFusion(Mechanism):
         steps, lag = data.schema.max_rows, self.lag_steps()
         mu = mu_allowed(budget)
         weight = 1 / math.sqrt(1 + len(self.values))
-        feature = known_feature(data, count_weight=weight, values=self.values)
+        feature = known_feature(
+            data, count_weight=weight, values=self.values, relation=budget.relation
+        )
         evidence = Evidence(known_windows(data, feature, unit=True, single_visit=self.single_visit))
         even, model = _model(evidence, mu**2, steps=steps, size=feature.size, lag=lag)
         chosen = self.channel(model, even, mu**2, budget.relation)

@@ -29,7 +29,8 @@ class MatrixFusion(LinearFusion):
         Enforced: a sensor contributes on its first run of consecutive steps in the window and is
         ignored afterwards (`feature.first_visit`), whatever it reports; so what it adds to the
         counts is the indicator 1_I of one interval I of steps (perhaps empty), and what it adds to
-        another coordinate lies in 0..1 on I and is 0 elsewhere. Sensitivity (squared, L2):
+        another coordinate lies in -1..1 (add-or-remove-one) or 0..1 (replace-one) on I and is 0
+        elsewhere. Sensitivity (squared, L2):
         add-or-remove-one: max over I of |C 1_I|^2 + sum over k in I of q_v,k. Replace-one: max
         over I and J of |C (1_I - 1_J)|^2 + sum over the union of I and J of q_v,k. Both are found
         by trying every interval and every pair (`intervals.dearest`) and are Q = 2 B_G / alpha up

@@ -26,10 +26,11 @@ class OpenLoop(LinearFusion):
 
     Formal guarantee:
         Privacy unit: everything one sensor reports in one test window. Relation: the budget's.
-        Sensitivity: neighbors differ in one sensor, whose f = (1, s_1, ...) has values in 0..1, so
+        Sensitivity: neighbors differ in one sensor, whose f = (1, s_1, ...) has values in -1..1, so
         G_k S_k moves by at most |G_k f| in L2 norm, and |G_k f|^2 <= q_k, the sum of the squared
-        gains of step k, under add-or-remove-one. Under replace-one two present reports differ in
-        the values only, by at most 1 each, and a present and an absent one by f: q_k again.
+        gains of step k, under add-or-remove-one. Under replace-one values lie in 0..1: two present
+        reports differ in the values only, by at most 1 each, and a present and an absent one by f,
+        which is q_k again.
         Public: as in `uniform`. Theorem: the gains are fixed, so the whole release is one Gaussian
         mechanism with L2 sensitivity (sum of q_k)^(1/2) <= (2 B_G / alpha)^(1/2), which is mu-GDP
         for that mu, hence (alpha, B_G)-RDP. Estimates are post-processing.

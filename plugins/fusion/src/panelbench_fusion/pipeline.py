@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from panelbench import DataError, SensorStreams, Split
+from panelbench import DataError, NeighboringRelation, SensorStreams, Split
 from panelbench_fusion.estimator import (
     CANDIDATES,
     USUAL,
@@ -67,11 +67,23 @@ def check_weight(count_weight: float | None) -> None:
         raise ValueError(f"count_weight must lie in (0, 1] or be unset, got {count_weight}.")
 
 
-def known_feature(data: SensorStreams, *, values: tuple[str, ...], count_weight: float) -> Feature:
-    """The feature, its values scaled over the band of training and validation windows."""
+def known_feature(
+    data: SensorStreams,
+    *,
+    values: tuple[str, ...],
+    count_weight: float,
+    relation: NeighboringRelation,
+) -> Feature:
+    """The feature, its values scaled over the band of training and validation windows.
+
+    Values are centred under add-or-remove-one, where that costs nothing.
+    """
     known = np.flatnonzero(data.split != Split.TEST)
     feature = Feature.of(data.schema, count_weight=count_weight, values=values)
-    return feature.narrowed(data.observations[known], data.present[known])
+    return replace(
+        feature.narrowed(data.observations[known], data.present[known]),
+        centred=relation is NeighboringRelation.ADD_OR_REMOVE_ONE,
+    )
 
 
 def known_windows(
@@ -102,15 +114,16 @@ def plan(
     values: tuple[str, ...],
     gains_of: Callable[[Feature], np.ndarray],
     noise_variance: float,
+    relation: NeighboringRelation = NeighboringRelation.REPLACE_ONE,
 ) -> Plan:
     """Choose the feature's weights and fit the filter, on training and validation windows only.
 
     Weights are compared under the usual regularisation, regularisations under the chosen weight,
     by the error on windows that are held out in turn. A few validation windows alone are too few
-    to choose by, and the final fit uses all.
+    to choose by, and the final fit uses all. A feature for replace-one serves both relations.
     """
     weights = (1.0,) if not values else COUNT_WEIGHTS if count_weight is None else (count_weight,)
-    first = known_feature(data, count_weight=weights[0], values=values)
+    first = known_feature(data, count_weight=weights[0], values=values, relation=relation)
     features = [replace(first, count_weight=one) for one in weights]
     evidence = Evidence(known_windows(data, features[0], unit=True))
     found = []

@@ -117,6 +117,7 @@ class Pursuit(Mechanism):
             data,
             count_weight=self.count_weight,
             values=self.values,
+            relation=budget.relation,
             gains_of=lambda feature: constant_gains(
                 budget, steps=steps, l2_sensitivity=feature.l2_sensitivity(budget.relation)
             ),

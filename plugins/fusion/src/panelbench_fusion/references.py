@@ -110,6 +110,7 @@ class Nonprivate(Mechanism):
             data,
             count_weight=self.count_weight,
             values=self.values,
+            relation=budget.relation,
             gains_of=lambda _: np.ones(steps),
             noise_variance=0.0,
         )

@@ -38,7 +38,8 @@ class Uniform(Mechanism):
 
     Section II and equation (17) of Weng and Nekouei 2026 (arXiv:2602.21525), as reconstructed:
     Z_k = g S_k + W_k with S_k the sum over present sensors of f = (w_c, w_v s), s the value scaled
-    to 0..1 over the band of training reports and clipped beyond it, w_c^2 + w_v^2 = 1, and W_k
+    over the band of training reports and clipped beyond it, to -1..1 under add-or-remove-one and
+    to 0..1 under replace-one, w_c^2 + w_v^2 = 1, and W_k
     standard normal. The estimate is the best linear function of Z_1 .. Z_k under moments of the
     training and validation windows. Weights, shrinkage and ridge are chosen by the error on such
     windows that are held out in turn.
@@ -94,6 +95,7 @@ class Uniform(Mechanism):
             data,
             count_weight=self.count_weight,
             values=self.values,
+            relation=budget.relation,
             gains_of=lambda feature: constant_gains(
                 budget, steps=steps, l2_sensitivity=feature.l2_sensitivity(budget.relation)
             ),
