@@ -454,3 +454,22 @@ def test_p09_a_centred_feature_is_charged_twice_the_norm_under_replace_one_and_n
         used = pipeline.known_feature(data, values=("speed",), count_weight=0.6, relation=relation)
         assert used.centred == (relation is ADD)
         assert used.l2_sensitivity(relation) == 1.0
+
+
+@RELATIONS
+@pytest.mark.parametrize("weight", [0.1, 0.6, 1.0])
+def test_p05_one_sensor_moves_a_sum_of_banded_values_by_at_most_the_declared_norm(relation, weight):
+    """Failed when values beyond the band were not clipped."""
+    data = tiny_streams()
+    feature = pipeline.known_feature(
+        data, values=("speed",), count_weight=weight, relation=relation
+    )
+    rng = np.random.default_rng(11)
+    corners = [[p, v] for p in (-1, 0, 400, 401) for v in (-1e9, 0, 45, 1e300)]
+    seen = np.concatenate([np.array(corners, float), rng.uniform([-50, -20], [450, 60], (600, 2))])
+    f = feature.contributions(seen, rng.random(len(seen)) < 0.9)
+    absent = np.zeros((1, 2))
+    others = np.concatenate([f, absent]) if relation is REPLACE else absent
+    largest = np.linalg.norm(f[:, None] - others, axis=-1).max()
+    assert largest <= feature.l2_sensitivity(relation)
+    assert largest == pytest.approx(1.0)
