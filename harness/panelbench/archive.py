@@ -7,7 +7,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from panelbench.errors import StoreError
-from panelbench.leaderboard import relevant
 from panelbench.record import Record
 
 if TYPE_CHECKING:
@@ -19,8 +18,8 @@ _LEFT_OUT = {"log": "", "hardware": {}, "versions": {}}
 
 
 def pack(plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[Record]) -> str:
-    """JSON lines: the plan, then the records it needs, in the order of their keys."""
-    kept = relevant(plan, cells, scores)
+    """JSON lines: the plan, then its records, in the order of their keys."""
+    kept = [*cells, *scores]
     versions = {
         record.subject["mechanism"]["name"].split("/", 1)[0]: record.versions
         for record in kept

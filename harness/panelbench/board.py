@@ -72,6 +72,19 @@ COLUMNS = tuple(column.name for column in dataclasses.fields(Row))
 
 
 @dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What a row's guarantee says beyond its numbers.
+
+    Attributes:
+        public: What is assumed public beyond the schema; rows are ranked only among equals.
+        note: One sentence from the mechanism.
+    """
+
+    public: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Excluded:
     """An entry at one budget that has no row because its guarantee did not hold."""
 
@@ -91,6 +104,7 @@ class Board:
         notion: In which the grid states its budgets.
         rows: In the order of the grid, metrics inside entries.
         details: For each row the detail of its score, mean over repeats.
+        claims: For each row what its guarantee says beyond the numbers.
         quarantined: Entries whose claim exceeded the budget; they have no row.
         failures: How many planned cells ended in each status that is not ok.
         labels: Name for people of each (mechanism, params).
@@ -101,6 +115,7 @@ class Board:
     notion: str
     rows: list[Row]
     details: list[dict[str, float]]
+    claims: list[Claim]
     quarantined: list[Excluded]
     failures: Counter[str]
     labels: dict[tuple[str, str], str]

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 GROUP = "panelbench"
 _CORE = (
-    *("accounting", "composition", "conversions"),
-    *("data", "extension", "privacy", "release", "schema"),
+    *("accounting", "composition", "conversions", "data", "extension", "grid", "loader"),
+    *("privacy", "release", "schema", "score", "worker"),
 )
-"""Harness modules that can change what a mechanism releases; part of every cell's key."""
+"""Harness modules that can change a release or a score; part of every key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +74,8 @@ def installed(files: Iterable[str | Path] = ()) -> dict[str, Plugin]:
         name = path.stem.replace("_", "-").lower()
         if not path.is_file():
             raise PluginError(f"The plugin file '{file}' does not exist; check the path.")
+        if name in plugins and plugins[name].target == str(path):
+            continue
         if name in plugins:
             raise PluginError(
                 f"The file '{file}' and an installed plugin are both called '{name}'; rename it."
@@ -115,20 +117,25 @@ def code_hash(plugin: Plugin) -> str:
     return _digest(files)
 
 
+def _imports(path: Path) -> set[str]:
+    """Top-level names of the modules that a file imports."""
+    names: set[str] = set()
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return names  # importing it will say so
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".", 1)[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.split(".", 1)[0])
+    return names
+
+
 def _imported_beside(file: Path) -> set[Path]:
     found, queue = {file}, [file]
     while queue:
-        try:
-            tree = ast.parse(queue.pop().read_bytes())
-        except SyntaxError:
-            continue  # importing it will say so
-        names: set[str] = set()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                names |= {alias.name.split(".", 1)[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names.add(node.module.split(".", 1)[0])
-        for name in names:
+        for name in _imports(queue.pop()):
             beside = {file.parent / f"{name}.py", *(file.parent / name).rglob("*.py")}
             fresh = {path for path in beside if path.is_file()} - found
             found |= fresh
@@ -143,10 +150,17 @@ def core_hash() -> str:
     return _digest([(name, here / f"{name}.py") for name in _CORE])
 
 
-def versions(distribution: str) -> dict[str, str]:
-    """Installed versions of a distribution's requirements, followed to the end, and of Python."""
+def versions(plugin: Plugin) -> dict[str, str]:
+    """Installed versions of what a plugin requires, followed to the end, and of Python.
+
+    For a file, what it and the modules beside it import.
+    """
     found = {"python": ".".join(map(str, sys.version_info[:3]))}
-    queue = [distribution or "panelbench", "panelbench"]
+    queue = [plugin.distribution, "panelbench"] if plugin.distribution else ["panelbench"]
+    if plugin.is_file:
+        owners = importlib.metadata.packages_distributions()
+        for path in _imported_beside(Path(plugin.target)):
+            queue += [owner for name in _imports(path) for owner in owners.get(name, ())]
     while queue:
         name = re.sub(r"[-_.]+", "-", queue.pop()).lower()
         if name in found:
@@ -192,7 +206,7 @@ def ask(plugin: Plugin, choices: Sequence[dict[str, Any]] = ()) -> Answer:
     versions of its requirements and the question. An error is never cached.
     """
     question = {"plugin": dataclasses.asdict(plugin), "choices": list(choices)}
-    identity = [question, code_hash(plugin), _all_core_hash(), versions(plugin.distribution)]
+    identity = [question, code_hash(plugin), _all_core_hash(), versions(plugin)]
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     cached = _cache_folder() / f"{plugin.name}-{key[:32]}.json"
     if (known := _read_cache(cached)) is not None:

@@ -154,7 +154,10 @@ class Parent:
                 self._buffer += chunk
                 *lines, self._buffer = self._buffer.split(b"\n")
                 for line in lines:
-                    told = json.loads(line)
+                    try:
+                        told = dict(json.loads(line))
+                    except (ValueError, TypeError):
+                        continue  # the plugin wrote into the pipe
                     self.facts.update(told)
                     if "key" in told:
                         self.began = time.monotonic()
@@ -205,8 +208,11 @@ class Parents:
         with self._lock:
             if self._unsafe & {name, "*"}:
                 return None
-            if idle := self._idle.get(name):
-                return idle.pop()
+            while idle := self._idle.get(name):
+                parent = idle.pop()
+                if parent.process.poll() is None:
+                    return parent
+                parent.close()
         parent = self.make(self._logs / f"parent-{name}.log", warm=True)
         parent.give({"plugin": plugin})
         while "threads" not in parent.facts and parent.process.poll() is None:
@@ -322,7 +328,7 @@ def _ending(code: int | None, log: Path) -> tuple[Status, str]:
     if code in (0, 1):
         return Status.OK, ""
     if code is not None and code < 0:
-        name = signal.Signals(-code).name
+        name = signal.strsignal(-code) or "unknown"
         return Status.KILLED, f"It was killed by signal {-code} ({name})."
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     last = f": {lines[-1][:500]}" if lines else ""

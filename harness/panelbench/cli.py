@@ -7,6 +7,7 @@ any number of plugins installed.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import traceback
@@ -59,13 +60,19 @@ def _parser() -> argparse.ArgumentParser:
     as_json.add_argument("--json", action="store_true", help="print JSON for programs")
     stored = argparse.ArgumentParser(add_help=False)
     stored.add_argument(
-        "grid", metavar="GRID", help="grid file; to look at, also the name of a grid or a .jsonl"
+        "grid", metavar="GRID", help="a grid file; where nothing is computed also its name"
     )
     stored.add_argument(
         "--store", default="results", metavar="FOLDER", help="record store (default: results)"
     )
-    stored.add_argument(
-        "-d", "--dataset", action="append", default=[], metavar="GLOB", help="only these datasets"
+    some = argparse.ArgumentParser(add_help=False)
+    some.add_argument(
+        "-d",
+        "--dataset",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="only these datasets; the board is kept apart, as a part",
     )
 
     parser = argparse.ArgumentParser(
@@ -91,8 +98,8 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("action", choices=["list", "get", "path"], nargs="?", default="list")
     data.add_argument("name", nargs="?", metavar="DATASET", help="only this dataset")
 
-    command("plan", "Show the cells of a grid and which are done.", stored, as_json)
-    run = command("run", "Compute what is missing of a grid, then show its leaderboard.", stored)
+    command("plan", "Show a grid's cells and which are done.", stored, some, as_json)
+    run = command("run", "Compute what is missing, then show the leaderboard.", stored, some)
     run.add_argument(
         "-m",
         "--mechanism",
@@ -101,7 +108,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="GLOB",
         help="compute only these mechanisms now",
     )
-    run.add_argument("--workers", type=int, metavar="N", help="cells side by side (default: cores)")
+    run.add_argument(
+        "--workers", type=_workers, metavar="N", help="cells side by side (default: cores)"
+    )
     run.add_argument(
         "--retry", default="", metavar="STATUS,...", help=f"try again what ended as: {STATUSES}"
     )
@@ -109,13 +118,15 @@ def _parser() -> argparse.ArgumentParser:
         "--inline", action="store_true", help="no child processes, no limits: for debugging"
     )
     command("status", "Count the cells of a grid by status, list failures.", stored, as_json)
-    score = command("score", "Score the releases that are kept, without any mechanism.", stored)
-    score.add_argument("--workers", type=int, metavar="N")
+    score = command("score", "Score the kept releases, without any mechanism.", stored, some)
+    score.add_argument("--workers", type=_workers, metavar="N")
     score.add_argument("--retry", default="", metavar="STATUS,...")
-    explain = command("explain", "Say why a cell is done, or what made it new.", stored, as_json)
+    explain = command("explain", "Say why a cell is done or new.", stored, some, as_json)
     explain.add_argument("cell", metavar="CELL", help="the key of a cell, or its beginning")
     board = command("leaderboard", "Print the leaderboard and write its CSV.", stored, as_json)
-    board.add_argument("--csv", metavar="FILE", help="where to write (default: in the store)")
+    board.add_argument(
+        "--csv", metavar="FILE", help="where to write, - to print (default: in the store)"
+    )
     board.add_argument("--all", action="store_true", help="print every component of a metric")
     report = command("report", "Write the leaderboard as one HTML page.", stored)
     report.add_argument("--html", metavar="FILE", help="where to write (default: in the store)")
@@ -126,10 +137,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _workers(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 1024:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to 1024, got '{text}'")
+    return int(text)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     parser = _parser()
     options = parser.parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that has no ± still gets the rest
     if options.version:
         from importlib.metadata import version
 

@@ -272,9 +272,34 @@ def resolve(grid: Grid, plugins: dict[str, Plugin]) -> Grid:
                     f"The {kind} '{choice.name}' reads {choice.reads}, which no dataset of this "
                     f"grid offers; add such a dataset or leave it out."
                 )
+    _refuse_twins(full)
     return dataclasses.replace(
         grid, datasets=full["dataset"], mechanisms=full["mechanism"], metrics=full["metric"]
     )
+
+
+def _refuse_twins(full: dict[str, tuple[Choice, ...]]) -> None:
+    for kind, choices in full.items():
+        for index, choice in enumerate(choices):
+            for other in choices[:index]:
+                if choice.identity == other.identity:
+                    raise GridError(
+                        f"The grid names the {kind} '{choice.name}' twice with the same "
+                        f"parameters, defaults filled in; leave one out."
+                    )
+                if label_of(choice) == label_of(other):
+                    raise GridError(
+                        f"Two {kind}s of the grid are called '{label_of(choice)}'; give each a "
+                        f"label of its own."
+                    )
+
+
+def label_of(choice: Choice) -> str:
+    """Name for people: the label, or the name with the parameters that the grid gave."""
+    if choice.label:
+        return choice.label
+    given = ", ".join(f"{name}={value}" for name, value in choice.given.items())
+    return f"{choice.name}({given})" if given else choice.name
 
 
 def _by_kind(grid: Grid) -> dict[str, tuple[Choice, ...]]:

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 def _store(options: argparse.Namespace) -> Store:
     from panelbench.record import Store
 
-    return Store(Path(options.store).resolve())
+    root = Path(options.store).resolve()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"The store '{options.store}' cannot be a folder: {error.strerror}; name another."
+        ) from error
+    return Store(root)
 
 
 @contextmanager
@@ -42,14 +49,40 @@ def _planned(options: argparse.Namespace) -> Iterator[tuple[Plan, Store, Parents
         yield made, store, parents
 
 
+def _keep(made: Plan, store: Store, options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Keep the plan that a run is about; its contents, and the name that its board goes under.
+
+    A run of some datasets only is kept as a part, so that the whole board stays as it was.
+    """
+    from panelbench.record import write_over
+
+    name = made.grid.name + ("-part" if options.dataset else "")
+    path = store.root / "plans" / f"{name}.json"
+    file = Path(options.grid).name
+    kept = {**made.to_json(), "file": file}
+    try:
+        other = json.loads(path.read_text(encoding="utf-8")).get("file", file)
+    except (OSError, ValueError, AttributeError):
+        other = file
+    if other != file:
+        raise StoreError(
+            f"The store holds another grid called '{made.grid.name}', from '{other}'; give this "
+            f"one another name or another --store."
+        )
+    write_over(path, json.dumps(kept))
+    return kept, name
+
+
 def _kept(options: argparse.Namespace) -> tuple[dict[str, Any], list[Record], list[Record]]:
     """A plan with its records: of a grid in a store, or of a published archive."""
     if options.grid.endswith(".jsonl"):
         from panelbench.archive import unpack
 
         return unpack(Path(options.grid))
+    from panelbench.leaderboard import relevant
+
     plan, store = _kept_plan(options)
-    return plan, list(store.records("cell")), list(store.records("score"))
+    return plan, *relevant(plan, store.latest)
 
 
 def _kept_plan(options: argparse.Namespace) -> tuple[dict[str, Any], Store]:
@@ -59,13 +92,18 @@ def _kept_plan(options: argparse.Namespace) -> tuple[dict[str, Any], Store]:
     store = _store(options)
     path = Path(options.grid)
     name = read(path).name if path.suffix == ".toml" else path.name
+    file = store.root / "plans" / f"{name}.json"
     try:
-        kept: dict[str, Any] = json.loads((store.root / "plans" / f"{name}.json").read_text())
-    except (OSError, ValueError) as error:
+        kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
         raise StoreError(
             f"The grid '{name}' was never run in the store '{options.store}'; "
             f"run it first, or name its --store."
         ) from error
+    except (OSError, ValueError) as error:
+        raise StoreError(f"The plan '{file}' cannot be read; run the grid again.") from error
+    if not {"cells", "metrics", "grid", "versions"} <= set(kept):
+        raise StoreError(f"The plan '{file}' is not complete; run the grid again.")
     return kept, store
 
 
@@ -78,9 +116,10 @@ def plan(options: argparse.Namespace) -> int:
     with _planned(options) as (made, store, _):
         pass
     past: dict[str, list[float]] = {}  # seconds of finished cells, by mechanism
-    for record in store.records("cell"):
-        name = record.subject["mechanism"]["name"]
-        past.setdefault(name, []).append(sum(record.seconds.values()))
+    for cell in made.cells:
+        done = store.latest("cell", cell.key)
+        if done is not None:
+            past.setdefault(cell.mechanism.name, []).append(sum(done.seconds.values()))
     rows: list[dict[str, Any]] = []
     for cell in made.cells:
         state = state_of(made, cell, store)
@@ -114,8 +153,9 @@ def _statuses(text: str) -> list[Any]:
 
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        if name not in list(Status):
-            raise GridError(unknown("status", name, list(Status)))
+        again = [status for status in Status if status is not Status.OK]
+        if name not in again:
+            raise GridError(unknown("status", name, again))
     return [Status(name) for name in names]
 
 
@@ -142,37 +182,46 @@ def run(options: argparse.Namespace) -> int:
             inline=inline,
         )
         signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        kept, name = _keep(made, store, options)
         todo = runner.todo(cells)
         with Progress(len(cells), len(cells) - len(todo)) as progress:
             runner.run(todo, progress)
-    from panelbench.leaderboard import make_board
+    from panelbench.leaderboard import make_board, relevant
 
-    kept = made.to_json()
-    board = make_board(kept, store.records("cell"), store.records("score"))
-    _write(board, kept, store.root / f"{board.name}.csv", store.root / f"{board.name}.html")
-    return runner.exit_status(cells)
+    board = make_board(kept, *relevant(kept, store.latest))
+    _write(board, kept, to_csv=store.root / f"{name}.csv", to_html=store.root / f"{name}.html")
+    status = runner.exit_status(cells)
+    if status:
+        say(
+            f"Not every cell ended well: `panelbench status {options.grid}` lists them, and "
+            f"`--retry failed,timeout,oom,killed,invalid` tries again."
+        )
+    return status
 
 
 def _write(
     board: Board,
     kept: dict[str, Any],
-    to_csv: Path | None,
-    to_html: Path | None,
     *,
+    to_csv: Path | None = None,
+    to_html: Path | None = None,
     full: bool = False,
 ) -> None:
+    """Write first, then print, so that a reader who stops reading loses nothing."""
     from panelbench.board import to_csv as csv_of
     from panelbench.record import write_over
     from panelbench.report import to_html as html_of
     from panelbench.table import render
 
     if to_csv is not None:
-        print(render(board, every_component=full))
         write_over(to_csv, csv_of(board))
-        say(f"Wrote {to_csv}")
     if to_html is not None:
         write_over(to_html, html_of(board, kept))
-        say(f"Wrote {to_html}")
+    if to_csv is not None:
+        print(render(board, every_component=full))
+    for path in (to_csv, to_html):
+        if path is not None:
+            say(f"Wrote {path}")
 
 
 def show_leaderboard(options: argparse.Namespace) -> int:
@@ -184,8 +233,13 @@ def show_leaderboard(options: argparse.Namespace) -> int:
     if options.json:
         print_json([vars(row) for row in board.rows])
         return 0
+    if options.csv == "-":
+        from panelbench.board import to_csv
+
+        print(to_csv(board), end="")
+        return 0
     path = Path(options.csv or _store(options).root / f"{board.name}.csv")
-    _write(board, kept, path, None, full=options.all)
+    _write(board, kept, to_csv=path, full=options.all)
     return 0
 
 
@@ -195,7 +249,8 @@ def report(options: argparse.Namespace) -> int:
 
     kept, cells, scores = _kept(options)
     board = make_board(kept, cells, scores)
-    _write(board, kept, None, Path(options.html or _store(options).root / f"{board.name}.html"))
+    path = Path(options.html or _store(options).root / f"{board.name}.html")
+    _write(board, kept, to_html=path)
     return 0
 
 
@@ -220,10 +275,11 @@ def publish(options: argparse.Namespace) -> int:
 
 def status(options: argparse.Namespace) -> int:
     """`panelbench status GRID`."""
-    kept, store = _kept_plan(options)
     from panelbench.leaderboard import endings
 
-    rows = endings(kept, store.records("cell"), store.records("score"))
+    kept, cells, scores = _kept(options)
+    store = _store(options)
+    rows = endings(kept, cells, scores)
     counts = Counter(row["status"] for row in rows)
     if options.json:
         print_json({"counts": counts, "cells": rows})

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
 from typing import TYPE_CHECKING, Any
 
 from panelbench.errors import BudgetError, GridError, unknown
-from panelbench.grid import NOTIONS, Choice, Grid, Limits
+from panelbench.grid import NOTIONS, Choice, Grid, Limits, canonical
 from panelbench.privacy import NeighboringRelation
 
 if TYPE_CHECKING:
@@ -33,11 +32,18 @@ def _table(raw: Any, which: str, where: str) -> dict[str, Any]:  # noqa: ANN401 
     return raw
 
 
-def _number(raw: Any, where: str, *, least: float, whole: bool = False) -> float:  # noqa: ANN401
+def _number(
+    raw: Any,  # noqa: ANN401 - TOML
+    where: str,
+    *,
+    least: float,
+    most: float = 1e9,
+    whole: bool = False,
+) -> float:
     right = isinstance(raw, int) if whole else isinstance(raw, int | float)
-    if not right or isinstance(raw, bool) or not math.isfinite(raw) or raw < least:
+    if not right or isinstance(raw, bool) or not least <= raw <= most:
         kind = "whole number" if whole else "number"
-        raise GridError(f"{where} must be a {kind} of at least {least}, got {raw!r}.")
+        raise GridError(f"{where} must be a {kind} from {least:g} to {most:g}, got {raw!r:.60}.")
     return raw  # type: ignore[no-any-return] # checked above
 
 
@@ -52,6 +58,10 @@ def _choices(raw: Any, where: str) -> tuple[Choice, ...]:  # noqa: ANN401 - TOML
         params = table.get("params", {})
         if not isinstance(params, dict):
             raise GridError(f"[[{where}]] {table['name']}: params must be a table.")
+        try:
+            canonical(params)
+        except (TypeError, ValueError) as error:
+            raise GridError(f"[[{where}]] {table['name']}: params: {error}.") from error
         choice = Choice(
             name=table["name"], params=params, given=params, label=str(table.get("label", ""))
         )
@@ -92,23 +102,28 @@ def _parse(raw: dict[str, Any], stem: str) -> Grid:
     if delta != "n^-1.1":
         _number(delta, "[budgets] delta, where it is not 'n^-1.1',", least=0)
     relations = budgets.get("relation", NeighboringRelation.ADD_OR_REMOVE_ONE.value)
-    relations = [relations] if isinstance(relations, str) else relations
+    relations = relations if isinstance(relations, list) else [relations]
+    if not relations:
+        raise GridError("[budgets] relation must name at least one relation.")
     for relation in relations:
         if relation not in list(NeighboringRelation):
             raise GridError(unknown("relation", str(relation), list(NeighboringRelation)))
     limits = _table(table.get("limits", {}), "limits", "[limits]")
     for name, value in limits.items():
-        _number(value, f"[limits] {name}", least=0.001, whole=name == "threads")
+        whole = name == "threads"
+        _number(value, f"[limits] {name}", least=1 if whole else 0.001, whole=whole)
     name = str(table.get("name", stem))
-    if not name or set(name) - set("abcdefghijklmnopqrstuvwxyz0123456789_-"):
-        raise GridError(f"name must hold only a-z, 0-9, '-' and '_', got '{name}'.")
+    if not 1 <= len(name) <= 80 or set(name) - set("abcdefghijklmnopqrstuvwxyz0123456789_-"):
+        raise GridError(f"name must hold up to 80 of a-z, 0-9, '-' and '_', got '{name:.90}'.")
+    repeats = _number(table.get("repeats", 1), "repeats", least=1, most=10_000, whole=True)
+    steps = [float(_number(v, f"[budgets] {axes[0]}", least=0, most=1e4)) for v in levels]
     grid = Grid(
         name=name,
         title=str(table.get("title", "")),
         seed=int(_number(table.get("seed", 0), "seed", least=0, whole=True)),
-        repeats=int(_number(table.get("repeats", 1), "repeats", least=1, whole=True)),
+        repeats=int(repeats),
         notion=NOTIONS[axes[0]],
-        levels=tuple(sorted(float(_number(v, f"[budgets] {axes[0]}", least=0)) for v in levels)),
+        levels=tuple(sorted(steps)),
         delta=delta,
         alpha=float(_number(budgets.get("alpha", 2.0), "[budgets] alpha", least=1)),
         relations=tuple(NeighboringRelation(relation) for relation in relations),
@@ -117,5 +132,7 @@ def _parse(raw: dict[str, Any], stem: str) -> Grid:
         mechanisms=_choices(table.get("mechanisms"), "mechanisms"),
         metrics=_choices(table.get("metrics"), "metrics"),
     )
-    grid.budgets(1000)  # budgets check themselves at birth
+    budgets_made = grid.budgets(1000)  # budgets check themselves at birth
+    if len(set(budgets_made)) < len(budgets_made):
+        raise GridError("[budgets] states one budget twice; leave the second one out.")
     return grid

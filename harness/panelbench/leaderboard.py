@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from panelbench import accounting
-from panelbench.board import RANKED, Board, Excluded, Row, Section
+from panelbench.board import RANKED, Board, Claim, Excluded, Row, Section
 from panelbench.extension import Role
 from panelbench.grid import canonical, key_of, score_subject
 from panelbench.privacy import Budget, Established, Notion
@@ -17,7 +17,7 @@ from panelbench.record import Status
 from panelbench.statistics import interval, standings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from panelbench.record import Record
 
@@ -30,6 +30,7 @@ class _Group:
     planned: int = 0
     records: dict[int, Record] = field(default_factory=dict)
     scores: dict[tuple[str, str], dict[int, dict[str, Any]]] = field(default_factory=dict)
+    scored: Counter[str] = field(default_factory=Counter)
 
     @property
     def sound(self) -> list[Record]:
@@ -43,8 +44,9 @@ class _Draft:
 
     row: Row
     values: dict[int, float]
-    rivals: str
+    claim: Claim
     detail: dict[str, float]
+    scored: int
 
 
 def describe_budget(raw: dict[str, Any]) -> str:
@@ -101,6 +103,7 @@ def make_board(plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[R
         notion=plan["grid"]["notion"],
         rows=[draft.row for draft in drafts],
         details=[draft.detail for draft in drafts],
+        claims=[draft.claim for draft in drafts],
         quarantined=quarantined,
         failures=Counter(row["status"] for row in ended if row["status"] != Status.OK),
         labels={
@@ -113,35 +116,35 @@ def make_board(plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[R
 def _applicable(drafts: list[_Draft]) -> list[_Draft]:
     """Leave out components that no entry has on a dataset: its columns give them nothing to score.
 
-    Where no entry has any, because everything failed, the headline stays.
+    Where no entry was scored, because everything failed, the headline stays.
     """
-    known: dict[tuple[str, str], list[str]] = {}
-    for draft in drafts:
-        components = known.setdefault((draft.row.dataset, draft.row.metric), [])
-        if draft.values and draft.row.component not in components:
-            components.append(draft.row.component)
+    known: dict[tuple[str, str], set[str]] = {}
     headline: dict[tuple[str, str], str] = {}
+    scored: Counter[tuple[str, str]] = Counter()
     for draft in drafts:
-        headline.setdefault((draft.row.dataset, draft.row.metric), draft.row.component)
-    return [
-        draft
-        for draft in drafts
-        if draft.row.component
-        in (known[where := (draft.row.dataset, draft.row.metric)] or [headline[where]])
-    ]
+        where = (draft.row.dataset, draft.row.metric)
+        headline.setdefault(where, draft.row.component)
+        scored[where] += draft.scored
+        if draft.values:
+            known.setdefault(where, set()).add(draft.row.component)
+
+    def applies(row: Row) -> bool:
+        where = (row.dataset, row.metric)
+        if not scored[where]:
+            return row.component == headline[where]
+        return row.component in known.get(where, ())
+
+    return [draft for draft in drafts if applies(draft.row)]
 
 
 def _overspent(record: Record) -> bool:
     return record.status is Status.INVALID and bool(record.guarantee)
 
 
-def _scores_of(
-    cell: dict[str, Any],
-    record: Record,
-    metrics: list[dict[str, Any]],
-    score_by_key: dict[str, Record],
-) -> Iterator[tuple[dict[str, Any], Record | None]]:
-    """Each metric that applies to an ok cell, with its record where there is one."""
+def _score_keys(
+    cell: dict[str, Any], record: Record, metrics: list[dict[str, Any]]
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each metric that applies to an ok cell, with the key of its score."""
     for metric in metrics:
         if metric["reads"] == cell["reads"]:
             subject = score_subject(
@@ -151,7 +154,7 @@ def _scores_of(
                 stream=cell["stream"],
                 hashes=metric["hashes"],
             )
-            yield metric, score_by_key.get(key_of(subject))
+            yield metric, key_of(subject)
 
 
 def _collect(
@@ -166,28 +169,37 @@ def _collect(
         return
     group.records[cell["repeat"]] = record
     if record.status is Status.OK:
-        for metric, score in _scores_of(cell, record, metrics, score_by_key):
-            for found in score.scores if score is not None else ():
-                where = canonical(metric["identity"]), found["component"]
-                group.scores.setdefault(where, {})[cell["repeat"]] = found
+        for metric, key in _score_keys(cell, record, metrics):
+            score = score_by_key.get(key)
+            if score is None or score.status is not Status.OK:
+                continue
+            name = canonical(metric["identity"])
+            group.scored[name] += 1
+            for found in score.scores:
+                group.scores.setdefault((name, found["component"]), {})[cell["repeat"]] = found
 
 
 def relevant(
-    plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[Record]
-) -> list[Record]:
-    """The records of the plan's cells, and of its metrics on their releases."""
-    by_key = {record.key: record for record in cells}
-    score_by_key = {record.key: record for record in scores}
-    found: dict[tuple[str, str], Record] = {}
+    plan: dict[str, Any], look_up: Callable[[str, str], Record | None]
+) -> tuple[list[Record], list[Record]]:
+    """The records of the plan's cells, and of its metrics on their releases.
+
+    Args:
+        plan: As `Plan.to_json` gives it.
+        look_up: From "cell" or "score" and a key to the newest record, or None.
+    """
+    cells: dict[str, Record] = {}
+    scores: dict[str, Record] = {}
     for cell in plan["cells"]:
-        record = by_key.get(cell["key"])
+        record = look_up("cell", cell["key"])
         if record is not None:
-            found["cell", record.key] = record
+            cells[record.key] = record
             if record.status is Status.OK:
-                for _, score in _scores_of(cell, record, plan["metrics"], score_by_key):
+                for _, key in _score_keys(cell, record, plan["metrics"]):
+                    score = look_up("score", key)
                     if score is not None:
-                        found["score", score.key] = score
-    return list(found.values())
+                        scores[key] = score
+    return list(cells.values()), list(scores.values())
 
 
 def endings(
@@ -200,7 +212,8 @@ def endings(
     for cell in plan["cells"]:
         ending = by_key.get(cell["key"])
         if ending is not None and ending.status is Status.OK:
-            for _, score in _scores_of(cell, ending, plan["metrics"], score_by_key):
+            for _, key in _score_keys(cell, ending, plan["metrics"]):
+                score = score_by_key.get(key)
                 if score is None or score.status is not Status.OK:
                     ending = score
                     break
@@ -266,7 +279,10 @@ def _drafts(group: _Group, metric: dict[str, Any], versions: dict[str, str]) -> 
         yield _Draft(
             row=row,
             values=values,
-            rivals=canonical([row.section, sorted(guarantee.get("public", ()))]),
+            claim=Claim(
+                public=tuple(sorted(guarantee.get("public", ()))), note=guarantee.get("note", "")
+            ),
+            scored=group.scored[canonical(metric["identity"])],
             detail={name: value for name, value in detail.items() if value is not None},
         )
 
@@ -282,6 +298,8 @@ def _section(role: str, guarantee: dict[str, Any]) -> Section:
         case _, Established.NONE:  # a private mechanism run in a way that is not private
             return Section.REFERENCE
         case Role.BASELINE, _:
+            return Section.BASELINE
+        case _, Established.SETTLED if not guarantee["ledger"]:  # it says that it read nothing
             return Section.BASELINE
         case _, Established.SETTLED:
             return Section.SETTLED
@@ -309,8 +327,9 @@ def _rank(drafts: list[_Draft]) -> None:
         row = draft.row
         if row.section in RANKED:
             where = (row.dataset, row.privacy_unit, row.neighboring_relation, row.delta, row.alpha)
-            what = (row.epsilon, row.b_g, row.metric, row.component, draft.rivals)
-            classes.setdefault((*where, *what), []).append(draft)
+            what = (row.epsilon, row.b_g, row.metric, row.component)
+            kind = (row.section, draft.claim.public)
+            classes.setdefault((*where, *what, *kind), []).append(draft)
     for members in classes.values():
         named = {canonical([d.row.mechanism, d.row.params]): d for d in members}
         lower = members[0].row.direction == "lower"

@@ -148,6 +148,9 @@ def build(cls: type, params: dict[str, Any], *, what: str) -> Any:  # noqa: ANN4
     for name in params:
         if name not in known:
             raise PluginError(f"{what}: {unknown('parameter', name, known)}")
+    for field in dataclasses.fields(cls):
+        if field.name in params:
+            _check_type(params[field.name], field.default, what=f"{what}: {field.name}")
     try:
         component = cls(
             **{name: tuple(v) if isinstance(v, list) else v for name, v in params.items()}
@@ -161,6 +164,15 @@ def build(cls: type, params: dict[str, Any], *, what: str) -> Any:  # noqa: ANN4
             f"{what}: kind must be '{USER_TABLES}' or '{SENSOR_STREAMS}', got {component.kind!r}."
         )
     return component
+
+
+def _check_type(given: Any, default: Any, *, what: str) -> None:  # noqa: ANN401 - TOML
+    """Refuse a value of another type than the default's; a whole number is a float too."""
+    for kind in (bool, int, float, str):
+        if type(default) is kind:
+            accepted = (int, float) if kind is float else (kind,)
+            if type(given) not in accepted:
+                raise PluginError(f"{what} must be {kind.__name__}, got {given!r}.")
 
 
 def describe(cls: type) -> dict[str, Any]:

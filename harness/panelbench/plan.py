@@ -19,11 +19,12 @@ from panelbench.grid import (
     canonical,
     expand,
     key_of,
+    label_of,
     matching,
     resolve,
     score_subject,
 )
-from panelbench.record import Status, write_new, write_over
+from panelbench.record import Status, write_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,14 +98,6 @@ class Plan:
         }
 
 
-def label_of(choice: Choice) -> str:
-    """Name for people: the label, or the name with the parameters that the grid gave."""
-    if choice.label:
-        return choice.label
-    given = ", ".join(f"{name}={value}" for name, value in choice.given.items())
-    return f"{choice.name}({given})" if given else choice.name
-
-
 def effective(grid: Grid) -> dict[str, Any]:
     """The grid with everything filled in, and its hash."""
     raw = json.loads(json.dumps(dataclasses.asdict(grid)))
@@ -124,10 +117,10 @@ def file_hashes(choice: Choice) -> dict[str, str]:
             found[file["path"]] = datafiles.sha256_of(path)
         elif file["required"]:
             folder = datafiles.directory()
-            where = f"'{folder}'" if folder else "no data directory (name one with --data)"
+            where = f"is not in '{folder}'" if folder else "no data directory is named (--data)"
             raise GridError(
-                f"The dataset '{choice.name}' needs the file '{file['path']}', which is not in "
-                f"{where}. {file['instructions']}"
+                f"The dataset '{choice.name}' needs the file '{file['path']}', but "
+                f"{'it ' * bool(folder)}{where}. {file['instructions']}"
             )
     return found
 
@@ -158,7 +151,7 @@ def make_plan(
     kept = matching(grid.datasets, datasets, "dataset")
     grid = dataclasses.replace(grid, datasets=kept)
     names = sorted({c.plugin for c in (*grid.datasets, *grid.mechanisms, *grid.metrics)})
-    versions = {name: catalog.versions(plugins[name].distribution) for name in names}
+    versions = {name: catalog.versions(plugins[name]) for name in names}
     hashes = {
         name: {
             "code": catalog.code_hash(plugins[name])[:16],
@@ -188,7 +181,7 @@ def make_plan(
         except BaseException:
             stop.set()
             raise
-    plan = Plan(
+    return Plan(
         grid=grid,
         plugins=plugins,
         hashes=hashes,
@@ -196,8 +189,6 @@ def make_plan(
         contents={identity: content for identity, (content, _) in contents.items()},
         cells=expand(grid, contents, hashes),
     )
-    write_over(store.root / "plans" / f"{grid.name}.json", json.dumps(plan.to_json()))
-    return plan
 
 
 def _materialise(
@@ -220,8 +211,10 @@ def _materialise(
     note = store.root / "sources" / f"{key_of(identity)}.json"
     content = _content(note)
     meta = None if content is None else store.meta("datasets", content)
-    if content is None or meta is None:
+    if content is None or meta is None or not store.intact("datasets", content):
         note.unlink(missing_ok=True)
+        if content is not None:
+            store.drop("datasets", content)
         say(f"Preparing dataset {label_of(choice)}")
         outcome = child.supervise(
             {

@@ -108,14 +108,11 @@ def _line(rows: list[Row], across: _Axis, up: _Axis, index: int, label: str) -> 
     color, dash = _COLORS[index % len(_COLORS)], _DASHES[index // len(_COLORS) % len(_DASHES)]
     pen = f'fill="none" stroke="{color}" stroke-width="2" stroke-dasharray="{dash}"'
     points = (
-        sorted(
-            (across(row.epsilon), row)
-            for row in rows
-            if _has_budget(row) and row.epsilon is not None
-        )
+        [(across(row.epsilon), row) for row in rows if row.epsilon is not None]
         if all(_has_budget(row) for row in rows)
         else []
     )
+    points.sort(key=lambda point: point[0])
     top = _TOP + 14 + 18 * index
     yield f'<path d="M{_WIDTH - _RIGHT + 14} {top - 4}h22" {pen}/>'
     text = label if len(label) < 28 else label[:26] + "…"

@@ -111,7 +111,7 @@ def describe(options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace) -> int:
     """`panelbench check [PLUGIN]`."""
-    from panelbench.testing import examine
+    from panelbench.testing import examine_apart
 
     plugins = plugins_of(options)
     for name in options.names:
@@ -121,7 +121,7 @@ def check(options: argparse.Namespace) -> int:
     results = {}
     for name in options.names or files or list(plugins):
         say(f"Examining {name}")
-        results[name] = examine(plugins[name])
+        results[name] = examine_apart(plugins[name])
     if options.json:
         print_json({name: [vars(finding) for finding in r] for name, r in results.items()})
     else:

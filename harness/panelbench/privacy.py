@@ -163,14 +163,18 @@ class Budget:
         )
 
 
-def _noise_scale(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise BudgetError(f"{name} must be a positive finite number, got {value}.")
-
-
-def _count(count: int) -> None:
-    if count < 1:
-        raise BudgetError(f"count must be at least 1, got {count}.")
+def _checked(event: Event) -> None:
+    """Make the numbers of an event plain Python, and refuse what is no positive number."""
+    for field in dataclasses.fields(event):
+        given = getattr(event, field.name)
+        try:
+            value = int(given) if field.name == "count" else float(given)
+        except (TypeError, ValueError) as error:
+            raise BudgetError(f"{field.name} must be a number, got {given!r}.") from error
+        if not (math.isfinite(value) and value > 0) or value != given:
+            what = "a whole number of at least 1" if field.name == "count" else "positive"
+            raise BudgetError(f"{field.name} must be {what} and finite, got {given}.")
+        object.__setattr__(event, field.name, value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,9 +193,7 @@ class GaussianEvent:
     count: int = 1
 
     def __post_init__(self) -> None:
-        _noise_scale("stddev", self.stddev)
-        _noise_scale("l2_sensitivity", self.l2_sensitivity)
-        _count(self.count)
+        _checked(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,13 +214,11 @@ class SampledGaussianEvent:
     count: int = 1
 
     def __post_init__(self) -> None:
-        _noise_scale("stddev", self.stddev)
-        _noise_scale("clipping_norm", self.clipping_norm)
-        if not 0 < self.sampling_probability <= 1:
+        _checked(self)
+        if self.sampling_probability > 1:
             raise BudgetError(
                 f"sampling_probability must lie in (0, 1], got {self.sampling_probability}."
             )
-        _count(self.count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,9 +236,7 @@ class LaplaceEvent:
     count: int = 1
 
     def __post_init__(self) -> None:
-        _noise_scale("scale", self.scale)
-        _noise_scale("l1_sensitivity", self.l1_sensitivity)
-        _count(self.count)
+        _checked(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,8 +253,7 @@ class ExponentialEvent:
     count: int = 1
 
     def __post_init__(self) -> None:
-        _noise_scale("epsilon", self.epsilon)
-        _count(self.count)
+        _checked(self)
 
 
 Event = GaussianEvent | SampledGaussianEvent | LaplaceEvent | ExponentialEvent
@@ -304,6 +301,18 @@ class Guarantee:
     note: str = ""
 
     def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "established", Established(self.established))
+            object.__setattr__(self, "unit", PrivacyUnit(self.unit))
+            object.__setattr__(self, "relation", NeighboringRelation(self.relation))
+            object.__setattr__(self, "ledger", tuple(self.ledger))
+        except (TypeError, ValueError) as error:
+            raise BudgetError(f"The guarantee is malformed: {error}.") from error
+        for event in self.ledger:
+            if type(event) not in _EVENTS.values():
+                raise BudgetError(
+                    f"A ledger holds {', '.join(_EVENTS)}, got {type(event).__name__}."
+                )
         if self.established is not Established.SETTLED and self.ledger:
             raise BudgetError(f"A guarantee that is '{self.established}' has no ledger.")
         if (self.established is Established.DECLARED) != (self.declared is not None):

@@ -163,6 +163,7 @@ def write_new(path: Path, text: str) -> bool:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
+        Path(temporary).chmod(0o644)
         try:
             os.link(temporary, path)
         except FileExistsError:
@@ -173,15 +174,34 @@ def write_new(path: Path, text: str) -> bool:
 
 
 def write_over(path: Path, text: str) -> None:
-    """Write a file that may change (a plan, a CSV) so that a reader sees the old or the new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-    with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    Path(temporary).chmod(0o644)
-    Path(temporary).replace(path)
+    """Write a file that may change (a plan, a CSV) so that a reader sees the old or the new.
+
+    Raises:
+        StoreError: Where it cannot be written; what was there stays.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except OSError as error:
+        raise StoreError(
+            f"'{path}' cannot be written: {error.strerror}; name another place."
+        ) from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def one_line(text: str) -> str:
+    """An error message as one line of a readable length."""
+    words = " ".join(text.split())
+    return words if len(words) <= 500 else f"{words[:480]} ... (see the log)"
 
 
 class Store:
@@ -280,6 +300,19 @@ class Store:
             raise StoreError(f"'{folder}' is missing or damaged: {error}") from error
         return arrays, kept["meta"]
 
+    def intact(self, kind: str, key: str) -> bool:
+        """Whether everything kept under a hash is there."""
+        folder = self.root / kind / key
+        try:
+            names = json.loads((folder / "meta.json").read_text(encoding="utf-8"))["names"]
+        except (OSError, ValueError, KeyError):
+            return False
+        return all((folder / f"{index}.npy").is_file() for index in range(len(names)))
+
+    def drop(self, kind: str, key: str) -> None:
+        """Remove what is left under a hash, so that it can be kept anew."""
+        shutil.rmtree(self.root / kind / key, ignore_errors=True)
+
     def meta(self, kind: str, key: str) -> dict[str, Any] | None:
         """The description kept under a hash, or None."""
         try:
@@ -325,8 +358,12 @@ def _stale(path: Path) -> bool:
         claim = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return True
-    except (OSError, ValueError):
+    except OSError:
         return False
+    except ValueError:
+        return True
+    if not {"host", "pid", "process_start", "until"} <= set(claim):
+        return True
     if claim["host"] != socket.gethostname():
         return bool(time.time() > claim["until"])
     try:
@@ -349,6 +386,5 @@ def read_record(path: Path) -> Record:
         raise StoreError(f"The record '{path}' cannot be read: {error.strerror}.") from error
     except StoreError as error:
         raise StoreError(
-            f"The record '{path.name}' cannot be used: {error}; move it away and run "
-            f"the grid again."
+            f"The record '{path}' cannot be used: {error}; move it away and run the grid again."
         ) from error

@@ -9,12 +9,16 @@ import numpy as np
 
 from panelbench.data import check_frame, frame_from_arrays, frame_to_arrays
 from panelbench.errors import DataError
+from panelbench.privacy import Guarantee
 from panelbench.schema import SENSOR_STREAMS, USER_TABLES, Schema
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from panelbench.privacy import Guarantee
+
+def _guaranteed(guarantee: object) -> None:
+    if not isinstance(guarantee, Guarantee):
+        raise DataError(f"A release needs a Guarantee, got {type(guarantee).__name__}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,7 @@ class SyntheticTables:
     info: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _guaranteed(self.guarantee)
         frame = check_frame(self.frame, self.schema, what="The release")
         if not len(frame):
             raise DataError("The release has no rows; a mechanism must return at least one table.")
@@ -88,6 +93,7 @@ class Estimates:
     info: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _guaranteed(self.guarantee)
         if self.estimate.ndim != 3:
             raise DataError(
                 f"Estimates need the shape (draws, episodes, steps), got {self.estimate.shape}."

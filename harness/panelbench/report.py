@@ -6,15 +6,14 @@ import html
 import json
 from typing import TYPE_CHECKING, Any
 
-from panelbench.board import Section
 from panelbench.extension import Role
 from panelbench.plot import curve
-from panelbench.table import HEADINGS, number
+from panelbench.table import HEADINGS, heading_of, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from panelbench.board import Board, Row
+    from panelbench.board import Board, Claim, Row
 
 _STYLE = """
 :root { color-scheme: light dark; --fg: #1b1f24; --bg: #fff; --soft: #59636e; --line: #d1d9e0;
@@ -72,8 +71,8 @@ def to_html(board: Board, plan: dict[str, Any]) -> str:
         (
             "<p>Mean and 95 % interval over repeats on one dataset: the intervals cover the "
             "mechanism's randomness, not that of the data. Shaded: not separated from the best "
-            "entry of its budget (Holm, 5 %). Scores are computed on the data itself and are not "
-            "private; a seeded benchmark release is not one to deploy.</p>"
+            "of its budget and heading (Holm, 5 %). Scores are computed on the data itself and are "
+            "not private; a seeded benchmark release is not one to deploy.</p>"
         ),
         (
             '<p><label>Show only <input id="filter" type="search" '
@@ -88,13 +87,15 @@ def to_html(board: Board, plan: dict[str, Any]) -> str:
 
 
 def _sections(board: Board) -> Iterator[str]:
-    tables: dict[tuple[str, str, str], list[Row]] = {}
-    for row in board.rows:
-        tables.setdefault((row.dataset, row.metric, row.component), []).append(row)
+    tables: dict[tuple[str, str, str], list[tuple[Row, Claim]]] = {}
+    for row, claim in zip(board.rows, board.claims, strict=True):
+        tables.setdefault((row.dataset, row.metric, row.component), []).append((row, claim))
     shown = None
-    for (dataset, metric, component), rows in tables.items():
+    for (dataset, metric, component), pairs in tables.items():
+        rows = [row for row, _ in pairs]
         if dataset != shown:
             yield f"<h2>{html.escape(dataset)}</h2>"
+            yield from _guarantees(dataset, board)
             shown = dataset
         unit = next((row.unit for row in rows if row.unit), "")
         direction = next((row.direction for row in rows if row.direction), "")
@@ -102,26 +103,47 @@ def _sections(board: Board) -> Iterator[str]:
         yield f"<h3>{html.escape(name)}</h3>"
         yield f'<p class="soft">{direction} is better.</p>' if direction else ""
         yield f"<figure>{curve(rows, board.labels, name)}</figure>"
-        yield from _table(rows, board, name)
+        yield from _table(pairs, board, name)
 
 
-def _table(rows: list[Row], board: Board, name: str) -> Iterator[str]:
-    heads: tuple[str, ...] = ("entry", "epsilon", "B_G", "mean", "95 % interval", "n", "floor")
-    heads = (*heads, "to best", "rank", "guarantee", "seconds", "MB")
+def _guarantees(dataset: str, board: Board) -> Iterator[str]:
+    """What each private entry promises, in words."""
+    told: dict[str, None] = {}
+    for row, claim in zip(board.rows, board.claims, strict=True):
+        if row.dataset == dataset and row.role == Role.PRIVATE and row.accounting:
+            label = board.labels[row.mechanism, row.params]
+            words = [
+                f"{label} protects one {row.privacy_unit}, {row.neighboring_relation}",
+                f"epsilon at delta {number(row.delta)}, B_G at alpha {number(row.alpha)}",
+            ]
+            words += [f"assumed: {'; '.join(claim.public)}"] if claim.public else []
+            told.setdefault(". ".join(words) + ".")
+    if told:
+        yield "<details><summary>What the guarantees say</summary><ul>"
+        yield from (f"<li>{html.escape(text)}</li>" for text in told)
+        yield "</ul><p>The title of each row's first cell has its parameters and its note.</p>"
+        yield "</details>"
+
+
+def _table(pairs: list[tuple[Row, Claim]], board: Board, name: str) -> Iterator[str]:
+    heads: tuple[str, ...] = ("entry", "relation", "epsilon", "B_G", "mean", "95 % interval", "n")
+    heads = (*heads, "floor", "to best", "rank", "guarantee", "seconds", "MB")
     yield f'<div class="wide" tabindex="0" role="region" aria-label="{html.escape(name)}"><table>'
     cells = "".join(f'<th scope="col"><button>{head}</button></th>' for head in heads)
     yield f"<thead><tr>{cells}</tr></thead>"
-    for section in Section:
-        members = [row for row in rows if row.section == section]
-        if members:
-            heading = HEADINGS.get(section, section)
-            yield f'<tbody><tr class="section"><td colspan="{len(heads)}">{heading}</td></tr>'
-            yield from (_row(row, board) for row in members)
+    for section in HEADINGS:
+        members = [(row, claim) for row, claim in pairs if row.section == section]
+        for heading in dict.fromkeys(heading_of(section, claim) for _, claim in members):
+            yield f'<tbody><tr class="section"><td colspan="{len(heads)}">'
+            yield f"{html.escape(heading)}</td></tr>"
+            for row, claim in members:
+                if heading_of(section, claim) == heading:
+                    yield _row(row, claim, board)
             yield "</tbody>"
     yield "</table></div>"
 
 
-def _row(row: Row, board: Board) -> str:
+def _row(row: Row, claim: Claim, board: Board) -> str:
     label = board.labels[row.mechanism, row.params]
     interval = "" if row.lower is None else f"{number(row.lower)} to {number(row.upper)}"
     gap = number(row.difference_to_best)
@@ -129,8 +151,10 @@ def _row(row: Row, board: Board) -> str:
         gap += f" ({number(row.difference_lower)} to {number(row.difference_upper)})"
     ranks = "" if row.rank is None else f"{row.rank} ({row.rank_lower}-{row.rank_upper})"
     best = ' class="best"' if row.tie_group == 1 and row.role == Role.PRIVATE else ""
+    title = html.escape(f"{row.params} {claim.note}".strip())
     cells = [
-        f'<td title="{html.escape(row.params)}">{html.escape(label)}</td>',
+        f'<td title="{title}">{html.escape(label)}</td>',
+        f"<td>{row.neighboring_relation if row.role == Role.PRIVATE else ''}</td>",
         *(f'<td data-value="{v or 0}">{number(v)}</td>' for v in (row.epsilon, row.b_g)),
         f'<td data-value="{row.mean}"{best}>{number(row.mean)}</td>',
         f"<td>{interval}</td>",

@@ -10,8 +10,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 from panelbench import child
-from panelbench.grid import Cell, Choice, key_of
-from panelbench.plan import Plan, State, label_of, state_of
+from panelbench.grid import Cell, Choice, key_of, label_of
+from panelbench.plan import Plan, State, state_of
 from panelbench.record import FAILURES, Phase, Record, Status, Store
 
 if TYPE_CHECKING:
@@ -76,9 +76,14 @@ class Runner:
         return any(record is not None and record.status in self.retry for record in records)
 
     def exit_status(self, cells: Collection[Cell]) -> int:
-        """0 where every cell ended well or with an answer, 3 where one failed."""
-        endings = [state_of(self.plan, cell, self.store).ending for cell in cells]
-        failed = any(ending is not None and ending.status in FAILURES for ending in endings)
+        """0 where every cell ended well or with an answer, 3 where one failed or is missing."""
+        states = [state_of(self.plan, cell, self.store) for cell in cells]
+        if self.only_scores:
+            states = [s for s in states if s.record is not None and s.record.status is Status.OK]
+        failed = any(
+            not state.done or state.ending is None or state.ending.status in FAILURES
+            for state in states
+        )
         return EXIT_FAILED if failed else EXIT_OK
 
     def run(self, todo: list[State], progress: Progress) -> None:
@@ -110,7 +115,7 @@ class Runner:
             progress.begin(name)
             state = state_of(self.plan, state.cell, self.store)  # it may have been done meanwhile
             record = state.record
-            if record is None or record.status in self.retry:
+            if record is None or record.status in self.retry or self._lost(state):
                 record = self._release(state.cell, 1 if record is None else record.attempt + 1)
             if record is not None and record.status is Status.OK and not self.stop.is_set():
                 self._score(state_of(self.plan, state.cell, self.store))
@@ -121,6 +126,15 @@ class Runner:
                 progress.say(f"{name}: {ending.status}{where}: {ending.error}")
         finally:
             lease.release()
+
+    def _lost(self, state: State) -> bool:
+        """Whether a release that is still to be scored is no longer in the store."""
+        if state.record is None or state.record.status is not Status.OK or state.done:
+            return False
+        if self.store.intact("releases", state.record.release):
+            return False
+        self.store.drop("releases", state.record.release)
+        return True
 
     def _release(self, cell: Cell, attempt: int) -> Record | None:
         plugin = cell.mechanism.plugin

@@ -53,3 +53,10 @@ class Score:
     unit: str = ""
     detail: dict[str, float] = field(default_factory=dict)
     floor: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", float(self.value))
+        detail = {str(name): float(value) for name, value in self.detail.items()}
+        object.__setattr__(self, "detail", detail)
+        if self.floor is not None:
+            object.__setattr__(self, "floor", float(self.floor))

@@ -10,7 +10,7 @@ from panelbench.extension import Role
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from panelbench.board import Board, Row
+    from panelbench.board import Board, Claim, Row
 
 HEADINGS = {
     Section.SETTLED: "private, guarantee recomputed by the harness",
@@ -41,21 +41,22 @@ def entry_text(row: Row) -> str:
 def render(board: Board, *, every_component: bool = False) -> str:
     """All headline tables of a board: one for each dataset and metric, budgets across."""
     lines = [f"Leaderboard {board.name}" + (f": {board.title}" if board.title else "")]
-    tables: dict[tuple[str, ...], list[Row]] = {}
+    tables: dict[tuple[str, ...], list[tuple[Row, Claim]]] = {}
     headline: dict[tuple[str, str], str] = {}
-    for row in board.rows:
+    for row, claim in zip(board.rows, board.claims, strict=True):
         first = headline.setdefault((row.dataset, row.metric), row.component)
         if every_component or row.component == first:
             key = (row.dataset, row.metric, row.component)
-            tables.setdefault(key, []).append(row)
-    for (dataset, metric, component), rows in tables.items():
+            tables.setdefault(key, []).append((row, claim))
+    for (dataset, metric, component), pairs in tables.items():
+        rows = [row for row, _ in pairs]
         unit = next((row.unit for row in rows if row.unit), "")
         direction = next((row.direction for row in rows if row.direction), "")
         lines += ["", f"{dataset} | {metric} {component}" + (f" [{unit}]" if unit else "")]
         lines[-1] += f", {direction} is better" if direction else ""
-        lines.extend(_table(rows, board))
+        lines.extend(_table(pairs, board))
     lines += ["", "±: half-width of the 95 % interval over repeats. *: not separated from the best"]
-    lines[-1] += " entry of its column (Holm, 5 %)."
+    lines[-1] += " of its column and heading (Holm, 5 %)."
     lines += [
         f"Quarantined: {bad.mechanism} on {bad.dataset} at {bad.budget}: {bad.reason}"
         for bad in board.quarantined
@@ -74,7 +75,14 @@ def _budget_of(row: Row, field: str) -> tuple[str, float] | None:
     return None if row.role != Role.PRIVATE or level is None else (row.neighboring_relation, level)
 
 
-def _table(rows: list[Row], board: Board) -> Iterator[str]:
+def heading_of(section: str, claim: Claim) -> str:
+    """What rows that may be compared have in common."""
+    heading = HEADINGS[Section(section)]
+    return heading + (f"; assumed: {'; '.join(claim.public)}" if claim.public else "")
+
+
+def _table(pairs: list[tuple[Row, Claim]], board: Board) -> Iterator[str]:
+    rows = [row for row, _ in pairs]
     word, field = _STATED[board.notion]
     also, other = ("B_G", "b_g") if field == "epsilon" else ("eps", "epsilon")
     budgets = sorted({b for row in rows if (b := _budget_of(row, field)) is not None})
@@ -85,12 +93,12 @@ def _table(rows: list[Row], board: Board) -> Iterator[str]:
         heads.append(f"{word} {number(budget[1])}")
         below.append(f"{also} {getattr(row, other):.3g}" + (f" {budget[0]}" if several else ""))
     entries: dict[tuple[str, str], dict[tuple[str, float] | None, str]] = {}
-    sections: dict[tuple[str, str], str] = {}
-    for row in rows:
+    headings: dict[tuple[str, str], str] = {}
+    for row, claim in pairs:
         name = (row.mechanism, row.params)
         entries.setdefault(name, {})[_budget_of(row, field)] = entry_text(row)
-        if row.section in RANKED or name not in sections:
-            sections[name] = row.section
+        if row.section in RANKED or name not in headings:
+            headings[name] = heading_of(row.section, claim)
     width = max(len(board.labels[name]) for name in entries)
     columns = [
         max(len(head), len(under), *(len(found.get(budget, "")) for found in entries.values()))
@@ -104,10 +112,12 @@ def _table(rows: list[Row], board: Board) -> Iterator[str]:
     if budgets:
         yield line("", heads)
         yield line("", below)
-    for section, heading in HEADINGS.items():
-        members = [name for name in entries if sections[name] == section]
-        if members:
-            yield f" {heading}"
+    order = list(HEADINGS.values())
+    for heading in sorted(
+        set(headings.values()), key=lambda text: (order.index(text.split("; assumed")[0]), text)
+    ):
+        members = [name for name in entries if headings[name] == heading]
+        yield f" {heading}"
         for name in members:
             found = entries[name]
             texts = [found.get(budget, "") for budget in budgets]

@@ -11,7 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import math
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -126,13 +130,34 @@ def tiny(kind: str) -> Dataset:
     return tiny_tables() if kind == UserTables.kind else tiny_streams()
 
 
+def examine_apart(plugin: loader.Plugin, *, seconds: float = 900) -> list[Finding]:
+    """Put one plugin through the exam in a process of its own, whatever it does there."""
+    fact = "The exam ends by itself."
+    try:
+        child = subprocess.run(
+            [sys.executable, "-m", "panelbench.testing"],
+            input=json.dumps(dataclasses.asdict(plugin)),
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return [Finding(fact=fact, passed=False, why=f"It ran past {seconds:g} seconds.")]
+    try:
+        return [Finding(**finding) for finding in json.loads(child.stdout)]
+    except ValueError:
+        last = child.stderr.strip().splitlines()[-1:] or [f"exit status {child.returncode}"]
+        return [Finding(fact=fact, passed=False, why=f"The plugin ended the process: {last[0]}")]
+
+
 def examine(plugin: loader.Plugin) -> list[Finding]:
     """Put one plugin through the exam; imports it into this process."""
     try:
         components = loader.load(plugin)
     except PanelbenchError as error:
         return [Finding(fact="The plugin loads.", passed=False, why=str(error))]
-    except Exception as error:  # noqa: BLE001 - an import can raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - an import can raise anything
         where = loader.last_frame(error, plugin)
         why = f"{type(error).__name__} at {where}: {error}"
         return [Finding(fact="The plugin loads.", passed=False, why=why)]
@@ -148,7 +173,7 @@ def examine_component(cls: type) -> list[Finding]:
     for fact, question in questions(cls):
         try:
             why = question() or ""
-        except Exception as error:  # noqa: BLE001 - the exam reports whatever a component raises
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the exam reports it all
             why = f"{type(error).__name__}: {error}"
         findings.append(Finding(fact=fact, passed=not why, why=why))
     return findings
@@ -228,9 +253,11 @@ def _run(mechanism: Mechanism, budget: Budget, dataset: Dataset) -> Release | st
 def _runs(mechanism: Mechanism) -> str | None:
     refusals = []
     for relation in NeighboringRelation:
-        release = _run(mechanism, _budget(mechanism, relation), tiny(mechanism.kind))
-        if not isinstance(release, str):
+        release: object = _run(mechanism, _budget(mechanism, relation), tiny(mechanism.kind))
+        if isinstance(release, SyntheticTables | Estimates):
             return None
+        if not isinstance(release, str):
+            return f"release() returned {type(release).__name__}, not a release."
         refusals.append(release)
     return f"It refuses under every relation: {refusals[0]}"
 
@@ -277,6 +304,9 @@ def _same_ledger(mechanism: Mechanism) -> str | None:
         return None
     if first.guarantee != second.guarantee:
         return "The guarantee changed when one unit was removed; it must not depend on the data."
+    silent = first.guarantee.established is Established.SETTLED and not first.guarantee.ledger
+    if silent and _arrays_differ(first.to_arrays()[0], second.to_arrays()[0]):
+        return "Its ledger is empty, but the release changed when one unit was removed; charge it."
     return None
 
 
@@ -328,3 +358,16 @@ def _monotone(metric: Metric) -> str | None:
         if any(b < a - 1e-9 for a, b in pairwise(worse)):
             return f"'{component}' went {values} as the copy was damaged more."
     return None
+
+
+def main() -> None:
+    """Examine the plugin described on standard input; findings go to the real standard output."""
+    channel = os.dup(1)
+    os.dup2(2, 1)  # what a plugin prints must not mix with the findings
+    findings = examine(loader.Plugin(**json.load(sys.stdin)))
+    with os.fdopen(channel, "w", encoding="utf-8") as stream:
+        json.dump([vars(finding) for finding in findings], stream)
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,6 @@ import dataclasses
 import gc
 import hashlib
 import json
-import math
 import os
 import platform
 import resource
@@ -32,8 +31,9 @@ from panelbench.errors import PanelbenchError, unknown
 from panelbench.extension import Role
 from panelbench.grid import canonical
 from panelbench.privacy import Budget, Established, Guarantee, Notion
-from panelbench.record import Phase, Record, Status, Store
+from panelbench.record import Phase, Record, Status, Store, one_line
 from panelbench.release import Estimates, SyntheticTables
+from panelbench.score import Score
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from panelbench.release import Release
 
 _PR_SET_PDEATHSIG = 1
+LARGEST = 1e300
+"""Scores beyond this cannot be averaged."""
 ORPHANED = 17
 """Exit status of a child whose parent was gone before it could start."""
 
@@ -104,7 +106,7 @@ class Task:
 
     def tell(self, **facts: str) -> None:
         """Send facts to the parent; a line is short enough for a pipe to take it whole."""
-        os.write(self.raw["channel"], (json.dumps(facts)[:4000] + "\n").encode())
+        os.write(self.raw["channel"], (json.dumps(facts) + "\n").encode())
 
     def component(self, kind: str, identity: dict[str, Any]) -> Any:  # noqa: ANN401 - of that kind
         """Load a component from its plugin."""
@@ -129,7 +131,7 @@ class Task:
         except PanelbenchError as error:
             traceback.print_exc()
             self._fail(Status.FAILED, str(error))
-        except Exception as error:  # noqa: BLE001 - whatever a plugin raises ends in its record
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it all ends in the record
             traceback.print_exc()
             where = loader.last_frame(error, loader.Plugin(**self.raw["plugin"]))
             self._fail(Status.FAILED, f"{type(error).__name__} at {where}: {error}")
@@ -139,7 +141,7 @@ class Task:
         if self.record:
             self.finish(status, error=error)
         else:
-            self.tell(error=error[:2000])
+            self.tell(error=one_line(error))
 
     def finish(self, status: Status, *, error: str = "", **found: Any) -> None:  # noqa: ANN401
         """Write the record; `found` are fields of `Record`."""
@@ -149,7 +151,7 @@ class Task:
             **self.record,
             status=status,
             phase="" if status is Status.OK else ended,
-            error=error,
+            error=one_line(error),
             seconds=self.seconds,
             peak_mb=peak_mb(),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -179,7 +181,7 @@ def run_cell(task: Task) -> None:
     task.enter(Phase.RELEASE)
     reason = mechanism.supports(dataset.schema, budget)
     if reason is not None:
-        task.finish(Status.UNSUPPORTED, error=str(reason))
+        task.finish(Status.UNSUPPORTED, error=str(reason) or "It gave no reason.")
         return
     rng = rng_of(task.raw["stream"], "release")
     release = mechanism.release(dataset.for_mechanism(), budget, rng=rng)
@@ -263,22 +265,33 @@ def _score(task: Task, reference: Dataset, release: Release) -> None:
     metric: Metric = task.component("metric", subject["metric"])
     task.enter(Phase.SCORE)
     rng = rng_of({**subject["stream"], "metric": subject["metric"]}, "score")
-    found = []
+    found: dict[str, dict[str, Any]] = {}
     for score in metric.score(reference, release, rng=rng):
-        scale = metric.components.get(score.component)
-        if scale is None:
-            problem = unknown("component", score.component, metric.components)
-        elif not math.isfinite(score.value) or not scale.lower <= score.value <= scale.upper:
-            problem = (
-                f"{score.component} = {score.value} lies outside the declared range "
-                f"{scale.lower} to {scale.upper}."
-            )
-        else:
-            found.append({**dataclasses.asdict(score), "direction": scale.direction})
-            continue
-        task.finish(Status.INVALID, error=problem)
-        return
-    task.finish(Status.OK, scores=found)
+        problem = _score_problem(score, metric, found)
+        if problem:
+            task.finish(Status.INVALID, error=problem)
+            return
+        direction = metric.components[score.component].direction
+        found[score.component] = {**dataclasses.asdict(score), "direction": direction}
+    task.finish(Status.OK, scores=list(found.values()))
+
+
+def _score_problem(score: object, metric: Metric, found: dict[str, dict[str, Any]]) -> str:
+    if not isinstance(score, Score):
+        return f"A metric yields Score, got {type(score).__name__}."
+    if score.component not in metric.components:
+        return unknown("component", score.component, metric.components)
+    if score.component in found:
+        return f"'{score.component}' was scored twice."
+    scale = metric.components[score.component]
+    if not (scale.lower <= score.value <= scale.upper and abs(score.value) < LARGEST):
+        return (
+            f"{score.component} = {score.value} lies outside the declared range "
+            f"{scale.lower} to {scale.upper}, or is not finite."
+        )
+    beside = {"its floor": score.floor, **score.detail}
+    bad = [name for name, v in beside.items() if v is not None and not abs(v) < LARGEST]
+    return f"{score.component}: {bad[0]} is not finite." if bad else ""
 
 
 TASKS = {"load": load_dataset, "release": run_cell, "score": score_release}

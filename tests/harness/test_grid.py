@@ -141,7 +141,7 @@ def test_delta_from_the_number_of_users_needs_one(grid):
         (TEXT.replace("repeats = 2", "repeats = 1.5"), "repeats must be a whole number"),
         (TEXT.replace('name = "m/private"', 'nam = "m/private"'), "Did you mean 'name'"),
         (TEXT.replace('name = "m/private"', 'name = "m/p"\nparams = 3'), "params must be a table"),
-        (TEXT.replace("repeats = 2", 'name = "Bad Name"'), "name must hold only"),
+        (TEXT.replace("repeats = 2", 'name = "Bad Name"'), "name must hold up to 80"),
         (TEXT.replace("[[metrics]]", "[[metric]]"), "Did you mean 'metrics'"),
         (TEXT.replace('[[metrics]]\nname = "x/score"', ""), r"at least one \[\[metrics\]\]"),
         ("\xff", "cannot be|not valid"),

@@ -120,7 +120,7 @@ def test_p01_with_equal_outputs_gains_and_charges_are_bit_identical_whatever_was
 
 
 def test_p01_gains_do_depend_on_earlier_outputs_and_on_no_later_ones(system):
-    """Giving the policy the belief after the step, not before it, failed it."""
+    """Scaling the gain by the output of its own step failed it."""
     outputs = np.random.default_rng(4).normal(0, 3, (3, 4, STEPS, 2))
     changed = outputs.copy()
     changed[..., 8:, :] += 5
@@ -136,7 +136,7 @@ WILD = [math.nan, math.inf, -math.inf, 1e308, -1e308, 1e-320, -1e-200, 0.0, -0.0
 def test_p03_no_policy_whatsoever_makes_the_exact_sum_of_charges_exceed_the_budget(
     total, sensitivity
 ):
-    """Ten thousand policies; a charge rounded to nearest instead of up failed it."""
+    """Ten thousand policies; rounding a charge to nearest, or no gain down, failed it."""
     rng = np.random.default_rng(5)
     paths, steps = 10_000, 8
     ledger = Ledger(total, l2_sensitivity=sensitivity, paths=(paths,))
@@ -179,7 +179,7 @@ def test_p09_twice_the_sensitivity_is_charged_four_times():
 
 
 def test_p11_the_gain_that_is_applied_is_charged_not_the_one_the_policy_meant(system):
-    """Charging `asked` of the policy's mean wish before exploring failed it."""
+    """Scaling output and gain after the charge failed it."""
     generator = torch.Generator().manual_seed(1)
 
     def explore(wish):
@@ -228,7 +228,7 @@ class Poisoned(OnlineChannel):
 
 
 def test_p15_policy_and_estimator_run_without_the_private_object(system):
-    """Handing the sums to the policy failed it."""
+    """Adding 0 times the sums to the policy's wish failed it."""
     ledger = Ledger(system.total, l2_sensitivity=1.0, paths=(2, 4))
     with torch.no_grad():
         trace = system.rollout(ReleaseChannel(Poisoned(ledger)), (2, 4))
@@ -246,7 +246,7 @@ def test_p16_nothing_that_is_trained_or_normalised_depends_on_test_windows(mecha
     present[data.episodes(Split.TEST), :, ::2] = False
     seen = np.where(present[..., None], data.observations, np.nan)
     other = dataclasses.replace(data, present=present, observations=seen)
-    small = mechanism(updates=2, draws=1)
+    small = mechanism(updates=2, feature_updates=5, rank=4, draws=1)
     one, two = run(small, data), run(small, other)
     assert one.info == two.info
     assert one.guarantee == two.guarantee
@@ -270,7 +270,7 @@ def test_p17_once_the_budget_is_spent_outputs_do_not_depend_on_the_data():
 
 @pytest.mark.parametrize("reports", [0.0, 1e4])
 def test_p18_all_steps_are_released_whatever_is_reported(system, reports):
-    """Leaving the loop where nothing is left failed it."""
+    """Leaving the loop after large outputs failed it."""
     sums = np.full((4, STEPS, 2), reports)
     estimate, charged = online.fuse(system, sums, draws=2, rng=np.random.default_rng(0))
     assert estimate.shape == charged.shape == (2, 4, STEPS)
@@ -490,13 +490,14 @@ def any_reports(rng, count):
     return seen, rng.random(count) < 0.9
 
 
-def test_a_table_of_the_fixed_feature_is_the_fixed_feature():
-    rng = np.random.default_rng(1)
-    seen, there = any_reports(rng, 400)
-    table = filter_training._start(FEATURE, lattice()).numpy()
-    found = TabledFeature(lattice=lattice(), table=table)
+@pytest.mark.parametrize("centred", [False, True])
+def test_a_table_of_the_fixed_feature_is_the_fixed_feature(centred):
+    feature = dataclasses.replace(FEATURE, centred=centred)
+    seen, there = any_reports(np.random.default_rng(1), 400)
+    table = filter_training._start(feature, Lattice.of(feature)).numpy()
+    found = TabledFeature(lattice=Lattice.of(feature), table=table)
     np.testing.assert_allclose(
-        found.sums(seen, there), FEATURE.sums(seen, there), rtol=1e-12, atol=1e-12
+        found.sums(seen, there), feature.sums(seen, there), rtol=1e-12, atol=1e-12
     )
 
 
