@@ -53,7 +53,7 @@ class Trained(Mechanism):
     count_weight: float | None = None
     values: tuple[str, ...] = ("speed",)
     feature: Literal["learnt", "fixed"] = "learnt"
-    feature_updates: int = 80
+    feature_updates: int = 200
     trip_windows: int = 4
     updates: int = 100
     batch: int = 96
@@ -96,6 +96,7 @@ class Trained(Mechanism):
             values=self.values,
             gains_of=gains_of,
             noise_variance=1.0,
+            relation=budget.relation,
         )
         feature: online.BoundedFeature = chosen.feature
         looks: list[float] = []

@@ -101,7 +101,8 @@ def _start(base: Feature, lattice: Lattice) -> torch.Tensor:
     table = np.zeros((lattice.cells, max(2, base.size)))
     table[:, 0] = base.count_weight
     for place, column in enumerate(base.values, start=1):
-        table[:, place] = base.value_weight * nodes[:, lattice.columns.index(column)]
+        scaled = nodes[:, lattice.columns.index(column)]
+        table[:, place] = base.value_weight * (2 * scaled - 1 if base.centred else scaled)
     return torch.as_tensor(table)
 
 
