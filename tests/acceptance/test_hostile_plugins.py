@@ -16,6 +16,14 @@ import fixtures_plugin as fx
 from panelbench import *
 from panelbench import hookimpl
 
+def scribble():
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if int(name) > 2 and "pipe" in os.readlink(f"/proc/self/fd/{name}"):
+                os.write(int(name), b"{ scribble\\n")
+        except OSError:
+            continue
+
 """
 MECHANISM = '''
 @dataclass(frozen=True, kw_only=True)
