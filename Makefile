@@ -41,5 +41,5 @@ $(VENV)/.bench: $(LOCK) $(MANIFESTS)
 
 $(VENV)/.test: $(VENV)/.bench
 	@echo "Installing what tests need"
-	$(PIP) --no-build-isolation --editable '.[test]'
+	$(PIP) --no-build-isolation --editable '.[test]' --editable './plugins/fusion[learnt]'
 	@touch $@

@@ -172,7 +172,7 @@ def versions(plugin: Plugin) -> dict[str, str]:
         found[name] = dist.version
         for requirement in dist.requires or ():
             needed = re.match(r"[A-Za-z0-9._-]+", requirement)
-            if needed and "extra ==" not in requirement:
+            if needed and ("extra ==" not in requirement or dist.name == plugin.distribution):
                 queue.append(needed[0])
     return dict(sorted(found.items()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -77,6 +78,8 @@ class Trained(Mechanism):
         """Needs the value columns with public bounds and a limited budget."""
         if budget.notion is Notion.UNLIMITED:
             return "needs a limited budget; `nonprivate` is the same without noise"
+        if importlib.util.find_spec("torch") is None:
+            return "needs torch; install panelbench-fusion[learnt]"
         return unfit(schema, self.values)
 
     def release(self, dataset: Dataset, budget: Budget, *, rng: np.random.Generator) -> Estimates:
