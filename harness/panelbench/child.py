@@ -40,7 +40,7 @@ class Outcome:
         status: `OK` if it ended by itself with exit status 0 or 1; what it wrote says the rest.
         error: One sentence, where the status is not ok.
         facts: The last value of everything the child told: "phase", "key", "content", "error".
-        seconds: Wall-clock seconds from start to end.
+        seconds: Wall-clock seconds since its clock last started.
         peak_mb: Peak resident memory of the child and its descendants, as polled.
         interrupted: Whether it was stopped because the run was.
     """
@@ -85,7 +85,6 @@ def supervise(
         stop: Set when the run is to end.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
     parent = parents.take(task["plugin"], stop)
     warm = parent is not None
     if parent is None:
@@ -94,6 +93,7 @@ def supervise(
     try:
         parent.give({**task, "log": str(log) if warm else None})
         verdict = watch.until_the_end()
+        ended = time.monotonic()
     finally:
         watch.kill()
         if warm and "exit" in parent.facts:
@@ -105,7 +105,7 @@ def supervise(
         status=status,
         error=error,
         facts=dict(parent.facts),
-        seconds=round(time.monotonic() - started, 3),
+        seconds=round(ended - parent.began, 3),
         peak_mb=round(watch.peak / 2**20, 1),
         interrupted=stop.is_set() and verdict is not None,
     )
