@@ -52,7 +52,7 @@ def test_public_is_what_the_package_lists():
 
 
 def test_the_core_needs_no_torch_jax_numba_or_pyarrow():
-    core = set(versions(Plugin(name="core", target="panelbench", distribution="panelbench")))
+    core = set(versions(Plugin(name="core", target="panelbench")))
     assert not {"torch", "jax", "numba", "pyarrow", "mbi", "opacus"} & core
     assert "dp-accounting" in core
 
