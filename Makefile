@@ -26,7 +26,8 @@ fix: $(VENV)/.test
 	$(BIN)/ruff format
 
 perf: $(VENV)/.test
-	$(BIN)/python -m pytest benchmarks/perf --benchmark-only --benchmark-columns=min,median,max,rounds
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest benchmarks/perf \
+		--capture=no --benchmark-columns=min,median,max,rounds
 
 clean:
 	rm -rf $(VENV) results
