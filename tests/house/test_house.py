@@ -41,7 +41,7 @@ def test_the_top_level_is_as_the_people_it_is_for_fixed_it():
 
 def test_no_module_is_longer_than_400_lines_and_none_is_a_drawer():
     for path in CODE:
-        assert len(path.read_text().splitlines()) <= 450, path
+        assert len(path.read_text().splitlines()) <= 400, path
         assert path.stem not in {"utils", "helpers", "common", "misc", "manager"}, path
 
 
