@@ -36,6 +36,10 @@ class _Axis:
         )
         return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
 
+    def holds(self, value: float) -> bool:
+        """Whether a value lies on the axis."""
+        return (value > 0 or not self.log) and self.low <= self._on(value) <= self.high
+
     def ticks(self) -> list[float]:
         """Round values inside the axis."""
         if self.log:
@@ -119,6 +123,9 @@ def _line(rows: list[Row], across: _Axis, up: _Axis, index: int, label: str) -> 
     yield f'<text x="{_WIDTH - _RIGHT + 42}" y="{top}">{html.escape(text)}</text>'
     if not points:
         level = up(rows[0].mean or 0.0)
+        if not up.holds(rows[0].mean or 0.0):
+            yield f'<text x="{_WIDTH - _RIGHT + 42}" y="{top + 11}" font-size="9">'
+            yield f"at {rows[0].mean:.2g}, off the scale</text>"
         pen = f'fill="none" stroke="{color}" stroke-width="1.5" stroke-dasharray="3 4"'
         yield f'<path d="M{_LEFT} {level:.1f}H{_WIDTH - _RIGHT}" {pen}/>'
         return
