@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from panelbench.release import Estimates, Release, SyntheticTables
     from panelbench.schema import SENSOR_STREAMS, USER_TABLES, Column, ColumnKind, Schema
-    from panelbench.score import Direction, Scale, Score
+    from panelbench.score import Direction, Panel, Scale, Score
 
 _HOME = {
     "data": "DataFile Dataset SensorStreams Split UserTables data_directory",
@@ -56,7 +56,7 @@ _HOME = {
     ),
     "release": "Estimates Release SyntheticTables",
     "schema": "SENSOR_STREAMS USER_TABLES Column ColumnKind Schema",
-    "score": "Direction Scale Score",
+    "score": "Direction Panel Scale Score",
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names.split()}
 
@@ -84,6 +84,7 @@ __all__ = [
     "Metric",
     "NeighboringRelation",
     "Notion",
+    "Panel",
     "PanelbenchError",
     "PluginError",
     "PrivacyUnit",

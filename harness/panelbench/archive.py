@@ -1,9 +1,11 @@
-"""A plan and its records in one text file, small enough to commit beside the CSV made from it."""
+"""A plan and its records in one small file, to be committed beside the CSV made from it."""
 
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from panelbench.errors import StoreError
@@ -17,8 +19,8 @@ _LEFT_OUT = {"log": "", "hardware": {}, "versions": {}}
 """What of a record names a machine or repeats itself; versions are kept once for each plugin."""
 
 
-def pack(plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[Record]) -> str:
-    """JSON lines: the plan, then its records, in the order of their keys."""
+def pack(plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[Record]) -> bytes:
+    """JSON lines, compressed by gzip: the plan, then its records, in the order of their keys."""
     kept = [*cells, *scores]
     versions = {
         record.subject["mechanism"]["name"].split("/", 1)[0]: record.versions
@@ -29,7 +31,7 @@ def pack(plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[Record]
     for record in sorted(kept, key=lambda record: (record.what, record.key)):
         slim = dataclasses.replace(record, **_LEFT_OUT)  # type: ignore[arg-type] # three fields
         lines.append(json.dumps(json.loads(slim.to_json()), sort_keys=True))
-    return "\n".join(lines) + "\n"
+    return gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0)
 
 
 def unpack(path: Path) -> tuple[dict[str, Any], list[Record], list[Record]]:
@@ -40,13 +42,14 @@ def unpack(path: Path) -> tuple[dict[str, Any], list[Record], list[Record]]:
     """
     number = 1
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = gzip.decompress(path.read_bytes()).decode().splitlines()
         plan: dict[str, Any] = json.loads(lines[0])["plan"]
         records = []
         for number, line in enumerate(lines[1:], 2):  # noqa: B007 - read after an error
             records.append(Record.from_json(line))
-    except OSError as error:
-        raise StoreError(f"The archive '{path}' cannot be read: {error.strerror}.") from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or "it is damaged or no gzip file"
+        raise StoreError(f"The archive '{path}' cannot be read: {reason}.") from error
     except (StoreError, ValueError, KeyError, IndexError, TypeError) as error:
         raise StoreError(
             f"The archive '{path}', line {number}, cannot be read: {error}."

@@ -7,7 +7,7 @@ import dataclasses
 import io
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -104,6 +104,8 @@ class Board:
         notion: In which the grid states its budgets.
         rows: In the order of the grid, metrics inside entries.
         details: For each row the detail of its score, mean over repeats.
+        panels: For each row the panels of its score by title, as records have them, of the first
+            repeat.
         claims: For each row what its guarantee says beyond the numbers.
         quarantined: Entries whose claim exceeded the budget; they have no row.
         failures: How many planned cells ended in each status that is not ok.
@@ -115,6 +117,7 @@ class Board:
     notion: str
     rows: list[Row]
     details: list[dict[str, float]]
+    panels: list[dict[str, dict[str, Any]]]
     claims: list[Claim]
     quarantined: list[Excluded]
     failures: Counter[str]

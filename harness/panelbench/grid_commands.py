@@ -75,7 +75,7 @@ def _keep(made: Plan, store: Store, options: argparse.Namespace) -> tuple[dict[s
 
 def _kept(options: argparse.Namespace) -> tuple[dict[str, Any], list[Record], list[Record]]:
     """A plan with its records: of a grid in a store, or of a published archive."""
-    if options.grid.endswith(".jsonl"):
+    if options.grid.endswith(".jsonl.gz"):
         from panelbench.archive import unpack
 
         return unpack(Path(options.grid))
@@ -264,11 +264,12 @@ def publish(options: argparse.Namespace) -> int:
     kept, cells, scores = _kept(options)
     board = make_board(kept, cells, scores)
     folder = Path(options.to)
-    for name, text in (
-        (f"{board.name}.csv", to_csv(board)),
-        (f"{board.name}.jsonl", pack(kept, cells, scores)),
-    ):
-        write_over(folder / name, text)
+    files: dict[str, str | bytes] = {
+        f"{board.name}.csv": to_csv(board),
+        f"{board.name}.jsonl.gz": pack(kept, cells, scores),
+    }
+    for name, content in files.items():
+        write_over(folder / name, content)
         say(f"Wrote {folder / name}")
     return 0
 

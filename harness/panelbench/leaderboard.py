@@ -43,9 +43,10 @@ class _Draft:
     """A row before it is ranked."""
 
     row: Row
-    values: dict[int, float]
+    values: dict[int, tuple[float, ...]]
     claim: Claim
     detail: dict[str, float]
+    panels: dict[str, Any]
     scored: int
 
 
@@ -103,6 +104,7 @@ def make_board(plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[R
         notion=plan["grid"]["notion"],
         rows=[draft.row for draft in drafts],
         details=[draft.detail for draft in drafts],
+        panels=[draft.panels for draft in drafts],
         claims=[draft.claim for draft in drafts],
         quarantined=quarantined,
         failures=Counter(row["status"] for row in ended if row["status"] != Status.OK),
@@ -238,9 +240,12 @@ def _drafts(group: _Group, metric: dict[str, Any], versions: dict[str, str]) -> 
     figures = _figures(cell, guarantee)
     for component in metric["components"]:
         found = group.scores.get((canonical(metric["identity"]), component), {})
-        values = {repeat: score["value"] for repeat, score in sorted(found.items())}
+        values = {
+            repeat: tuple(score.get("cases", ())) or (score["value"],)
+            for repeat, score in sorted(found.items())
+        }
         whole = interval(list(values.values())) if values else None
-        some = next(iter(found.values()), {})
+        some = found[min(found)] if found else {}
         complete = len(values) == group.planned
         row = Row(
             dataset=cell["dataset_label"],
@@ -284,6 +289,7 @@ def _drafts(group: _Group, metric: dict[str, Any], versions: dict[str, str]) -> 
             ),
             scored=group.scored[canonical(metric["identity"])],
             detail={name: value for name, value in detail.items() if value is not None},
+            panels=some.get("panels", {}),
         )
 
 

@@ -1,27 +1,68 @@
-"""Error-against-budget curves as SVG."""
+"""Lines as SVG, with their numbers one click away as CSV."""
 
 from __future__ import annotations
 
+import csv
 import html
+import io
 import math
+import urllib.parse
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from panelbench.extension import Role
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from panelbench.board import Row
 
-_WIDTH, _HEIGHT = 720, 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 220, 14, 44
+_WIDTH, _HEIGHT = 760, 320
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 260, 14, 44
+_KEY = 18  # height of a line of the legend
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
 _DASHES = ("", "6 3", "2 3", "8 3 2 3")
+AXES = {"dp": ("epsilon", "epsilon"), "rdp": ("b_g", "B_G"), "zcdp": ("rho", "rho")}
+"""For each notion the column of a row and the word for the horizontal axis."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line of a picture.
+
+    Attributes:
+        label: Its name in the legend.
+        y: Values; a single one without `x` is drawn as a level line.
+        x: Positions, ascending, as many as values.
+        lower: Lower edge of a band around it, or empty.
+        upper: Upper edge.
+        dots: Whether its points are marked.
+        truth: Drawn black, as what others are measured against.
+        hidden: Not shown until its name in the legend is chosen.
+    """
+
+    label: str
+    y: Sequence[float]
+    x: Sequence[float] = ()
+    lower: Sequence[float | None] = ()
+    upper: Sequence[float | None] = ()
+    dots: bool = False
+    truth: bool = False
+    hidden: bool = False
+
+    def band(self) -> list[tuple[float, float, float]]:
+        """Position, lower and upper edge, wherever both edges are known."""
+        edges = zip(self.x, self.lower, self.upper, strict=True) if self.lower else ()
+        return [(x, low, up) for x, low, up in edges if low is not None and up is not None]
 
 
 class _Axis:
     """Maps values to pixels, logarithmically where they are all positive and spread."""
 
-    def __init__(self, values: list[float], start: float, end: float) -> None:
-        self.log = min(values) > 0 and max(values) / min(values) > 5
+    def __init__(
+        self, values: list[float], start: float, end: float, *, linear: bool = False
+    ) -> None:
+        self.log = not linear and min(values) > 0 and max(values) / min(values) > 5
         low, high = (self._on(min(values)), self._on(max(values)))
         margin = (high - low or abs(high) or 1.0) * 0.05
         self.low, self.high = low - margin, high + margin
@@ -53,90 +94,156 @@ class _Axis:
         return [i * step for i in range(first, math.floor(self.high / step) + 1)]
 
 
-def curve(rows: list[Row], labels: dict[tuple[str, str], str], title: str) -> str:
-    """Mean and interval against epsilon, a line an entry; entries without a budget are level."""
-    known = [row for row in rows if row.mean is not None]
-    budgeted = [row for row in known if _has_budget(row)]
-    if not budgeted:
-        return ""
-    epsilons = sorted({row.epsilon for row in budgeted if row.epsilon is not None})
-    up = _Axis(_heights(known, budgeted), _HEIGHT - _BOTTOM, _TOP)
-    across = _Axis(epsilons, _LEFT, _WIDTH - _RIGHT)
-    entries: dict[tuple[str, str, str], list[Row]] = {}
-    for row in known:
-        relation = row.neighboring_relation if _has_budget(row) else ""
-        entries.setdefault((row.mechanism, row.params, relation), []).append(row)
-    relations = {key[2] for key in entries} - {""}
+def curve(rows: list[Row], labels: dict[tuple[str, str], str], title: str, notion: str) -> str:
+    """Mean and interval against the budget; entries without one are level.
+
+    Args:
+        rows: Of one dataset, metric, component and neighboring relation.
+        labels: Names for people.
+        title: What is measured.
+        notion: In which the grid states its budgets.
+
+    Returns:
+        The picture, or nothing where no entry has a budget.
+    """
+    column, word = AXES[notion]
+    entries: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.mean is not None:
+            entries.setdefault((row.mechanism, row.params), []).append(row)
+    lines = []
+    for name, members in entries.items():
+        if all(_has_budget(row) and getattr(row, column) is not None for row in members):
+            ordered = sorted(members, key=lambda row: float(getattr(row, column)))
+            lines.append(
+                Line(
+                    label=labels[name],
+                    x=[getattr(row, column) for row in ordered],
+                    y=[row.mean for row in ordered if row.mean is not None],
+                    lower=[row.lower for row in ordered],
+                    upper=[row.upper for row in ordered],
+                    dots=True,
+                )
+            )
+        else:
+            lines.append(Line(label=labels[name], y=[members[0].mean or 0.0]))
+    return draw(lines, across=word, title=title) if any(line.x for line in lines) else ""
+
+
+def _has_budget(row: Row) -> bool:
+    return row.role == Role.PRIVATE and row.epsilon is not None and math.isfinite(row.epsilon)
+
+
+def draw(lines: list[Line], *, across: str, title: str, unit: str = "", time: bool = False) -> str:
+    """A picture of lines with a legend, and a link to its numbers.
+
+    Args:
+        lines: At least one with positions.
+        across: Name of the horizontal axis.
+        title: For those who hear the page, and the name of the CSV.
+        unit: Of the vertical axis.
+        time: Whether positions are times: a linear axis with round ticks, instead of a tick at each
+            position.
+    """
+    height = max(_HEIGHT, _TOP + _KEY * len(lines) + 10)
+    positions = sorted({x for line in lines for x in line.x})
+    up = _Axis(_heights(lines), height - _BOTTOM, _TOP)
+    along = _Axis(positions, _LEFT, _WIDTH - _RIGHT, linear=time)
+    ticks = along.ticks() if time else positions
+    name = html.escape(f"{title} against {across}")
     parts = [
         (
-            f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" role="img" '
-            f'font-size="12" aria-label="{html.escape(title)} against epsilon">'
+            f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="group" font-size="12" '
+            f'aria-label="{name}">'
         ),
-        *_frame(across, up, epsilons),
+        *_frame(along, up, ticks, height),
+        *_names(height, across, unit),
     ]
-    for index, ((mechanism, params, relation), members) in enumerate(entries.items()):
-        label = labels[mechanism, params] + (f", {relation}" if len(relations) > 1 else "")
-        parts.extend(_line(members, across, up, index, label))
-    return "".join([*parts, "</svg>"])
+    color = 0
+    for index, line in enumerate(lines):
+        parts.extend(_line(line, along, up, index, color))
+        color += not line.truth
+    link = (
+        f'<a class="data" download="{html.escape(title)}.csv" '
+        f'href="data:text/csv;charset=utf-8,{urllib.parse.quote(_numbers(lines, across))}">'
+        f"the numbers as CSV</a>"
+    )
+    return "".join([*parts, "</svg>", link])
 
 
-def _heights(known: list[Row], budgeted: list[Row]) -> list[float]:
-    """What the vertical axis must show: no level line stretches it beyond a thousandth."""
-    found = [v for row in known for v in (row.mean, row.lower, row.upper) if v is not None]
-    means = [row.mean for row in budgeted if row.mean is not None]
+def _numbers(lines: list[Line], across: str) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["line", across, "value", "lower", "upper"])
+    for line in lines:
+        edges = {x: (low, high) for x, low, high in line.band()}
+        for x, y in zip(line.x or ("",), line.y, strict=True):
+            low, high = edges.get(x, ("", "")) if isinstance(x, float) else ("", "")
+            writer.writerow([line.label, x, y, low, high])
+    return stream.getvalue()
+
+
+def _heights(lines: list[Line]) -> list[float]:
+    """What the vertical axis must show: no level line or band stretches it beyond a thousandth."""
+    means = [y for line in lines if line.x for y in line.y]
+    found = [y for line in lines for y in line.y]
+    found += [edge for line in lines for _, low, high in line.band() for edge in (low, high)]
     if min(means) > 0:
         found = [v for v in found if v > min(means) / 1000] or means
     return found
 
 
-def _has_budget(row: Row) -> bool:
-    return row.role == "private" and row.epsilon is not None and math.isfinite(row.epsilon)
-
-
-def _frame(across: _Axis, up: _Axis, epsilons: list[float]) -> Iterator[str]:
-    bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
+def _frame(along: _Axis, up: _Axis, ticks: Sequence[float], height: int) -> Iterator[str]:
+    bottom, right = height - _BOTTOM, _WIDTH - _RIGHT
     for value in up.ticks():
         y = up(value)
         yield f'<path d="M{_LEFT} {y:.1f}H{right}" stroke="currentColor" opacity=".15"/>'
         yield f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>'
-    for value in epsilons:
-        x = across(value)
+    last = -math.inf
+    for value in ticks:
+        x = along(value)
         yield f'<path d="M{x:.1f} {bottom}v5" stroke="currentColor"/>'
-        yield f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{value:.3g}</text>'
+        if x - last > 30:
+            yield f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{value:.3g}</text>'
+            last = x
     yield f'<path d="M{_LEFT} {_TOP}V{bottom}H{right}" fill="none" stroke="currentColor"/>'
-    middle = (_LEFT + right) / 2
-    yield f'<text x="{middle}" y="{_HEIGHT - 8}" text-anchor="middle">epsilon</text>'
 
 
-def _line(rows: list[Row], across: _Axis, up: _Axis, index: int, label: str) -> Iterator[str]:
-    color, dash = _COLORS[index % len(_COLORS)], _DASHES[index // len(_COLORS) % len(_DASHES)]
-    pen = f'fill="none" stroke="{color}" stroke-width="2" stroke-dasharray="{dash}"'
-    points = (
-        [(across(row.epsilon), row) for row in rows if row.epsilon is not None]
-        if all(_has_budget(row) for row in rows)
-        else []
-    )
-    points.sort(key=lambda point: point[0])
-    top = _TOP + 14 + 18 * index
+def _names(height: int, across: str, unit: str) -> Iterator[str]:
+    bottom, middle = height - _BOTTOM, (_LEFT + _WIDTH - _RIGHT) / 2
+    yield f'<text x="{middle}" y="{height - 8}" text-anchor="middle">{html.escape(across)}</text>'
+    if unit:
+        yield f'<text x="14" y="{(_TOP + bottom) / 2}" text-anchor="middle" '
+        yield f'transform="rotate(-90 14 {(_TOP + bottom) / 2})">{html.escape(unit)}</text>'
+
+
+def _line(line: Line, along: _Axis, up: _Axis, index: int, color: int) -> Iterator[str]:
+    hue = "currentColor" if line.truth else _COLORS[color % len(_COLORS)]
+    dash = "" if line.truth else _DASHES[color // len(_COLORS) % len(_DASHES)]
+    pen = f'fill="none" stroke="{hue}" stroke-width="{2.5 if line.truth else 2}"'
+    pen += f' stroke-dasharray="{dash}"'
+    top = _TOP + 14 + _KEY * index
+    shown = "false" if line.hidden else "true"
+    yield f'<g class="key" tabindex="0" role="button" aria-pressed="{shown}">'
     yield f'<path d="M{_WIDTH - _RIGHT + 14} {top - 4}h22" {pen}/>'
-    text = label if len(label) < 28 else label[:26] + "…"
-    yield f'<text x="{_WIDTH - _RIGHT + 42}" y="{top}">{html.escape(text)}</text>'
-    if not points:
-        level = up(rows[0].mean or 0.0)
-        if not up.holds(rows[0].mean or 0.0):
-            yield f'<text x="{_WIDTH - _RIGHT + 42}" y="{top + 11}" font-size="9">'
-            yield f"at {rows[0].mean:.2g}, off the scale</text>"
-        pen = f'fill="none" stroke="{color}" stroke-width="1.5" stroke-dasharray="3 4"'
-        yield f'<path d="M{_LEFT} {level:.1f}H{_WIDTH - _RIGHT}" {pen}/>'
+    text = line.label if len(line.label) < 34 else line.label[:32] + "…"
+    if not line.x and not up.holds(line.y[0]):
+        text += f" {line.y[0]:.2g}, off the scale"
+    yield f'<text x="{_WIDTH - _RIGHT + 42}" y="{top}">{html.escape(text)}'
+    yield f"<title>{html.escape(line.label)}</title></text></g>"
+    yield '<g class="line" hidden="">' if line.hidden else '<g class="line">'
+    if not line.x:
+        pen = f'fill="none" stroke="{hue}" stroke-width="1.5" stroke-dasharray="3 4"'
+        yield f'<path d="M{_LEFT} {up(line.y[0]):.1f}H{_WIDTH - _RIGHT}" {pen}/></g>'
         return
-    band = [(x, row) for x, row in points if row.lower is not None and row.upper is not None]
+    band = line.band()
     if len(band) > 1:
-        edge = [f"{x:.1f} {up(row.upper or 0.0):.1f}" for x, row in band]
-        edge += [f"{x:.1f} {up(row.lower or 0.0):.1f}" for x, row in reversed(band)]
-        yield f'<path d="M{"L".join(edge)}Z" fill="{color}" opacity=".15"/>'
-    path = "L".join(f"{x:.1f} {up(row.mean or 0.0):.1f}" for x, row in points)
-    yield f'<path d="M{path}" {pen}/>'
-    for x, row in points:
-        told = f"{label}: {row.mean:.4g} at epsilon {row.epsilon:.3g}"
-        yield f'<circle cx="{x:.1f}" cy="{up(row.mean or 0.0):.1f}" r="3" fill="{color}">'
-        yield f"<title>{html.escape(told)}</title></circle>"
+        edge = [f"{along(x):.1f} {up(high):.1f}" for x, _, high in band]
+        edge += [f"{along(x):.1f} {up(low):.1f}" for x, low, _ in reversed(band)]
+        yield f'<path d="M{"L".join(edge)}Z" fill="{hue}" opacity=".15"/>'
+    points = [(along(x), up(y), x, y) for x, y in zip(line.x, line.y, strict=True)]
+    yield f'<path d="M{"L".join(f"{h:.1f} {v:.1f}" for h, v, _, _ in points)}" {pen}/>'
+    for h, v, x, y in points if line.dots else ():
+        yield f'<circle cx="{h:.1f}" cy="{v:.1f}" r="3" fill="{hue}">'
+        yield f"<title>{html.escape(f'{line.label}: {y:.4g} at {x:.3g}')}</title></circle>"
+    yield "</g>"

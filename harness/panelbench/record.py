@@ -173,7 +173,7 @@ def write_new(path: Path, text: str) -> bool:
     return True
 
 
-def write_over(path: Path, text: str) -> None:
+def write_over(path: Path, content: str | bytes) -> None:
     """Write a file that may change (a plan, a CSV) so that a reader sees the old or the new.
 
     Raises:
@@ -183,8 +183,8 @@ def write_over(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
             stream.flush()
             os.fsync(stream.fileno())
         Path(temporary).chmod(0o644)

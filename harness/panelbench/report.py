@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from panelbench.extension import Role
+from panelbench.panels import panels
 from panelbench.plot import curve
 from panelbench.table import HEADINGS, heading_of, number
 
@@ -31,6 +32,10 @@ th:first-child, td:first-child { text-align: left; } th button { all: unset; cur
 th button:focus-visible { outline: 2px solid var(--accent); }
 td.best { background: var(--best); } tr.section td { color: var(--soft); font-style: italic; }
 figure { margin: 1rem 0; } svg { max-width: 100%; height: auto; } svg text { fill: var(--fg); }
+.line[hidden] { display: none; } .key { cursor: pointer; }
+.key[aria-pressed="false"] { opacity: .4; }
+.key:focus-visible { outline: 2px solid var(--accent); } a { color: var(--accent); }
+a.data { display: block; font-size: .85rem; }
 input { font: inherit; padding: .3rem .6rem; width: min(24rem, 100%); }
 """
 
@@ -51,6 +56,17 @@ for (const table of document.querySelectorAll("table")) {
     });
   });
 }
+for (const key of document.querySelectorAll("g.key")) {
+  const turn = () => {
+    const shown = key.getAttribute("aria-pressed") === "true";
+    key.setAttribute("aria-pressed", !shown);
+    key.nextElementSibling.toggleAttribute("hidden", shown);
+  };
+  key.addEventListener("click", turn);
+  key.addEventListener("keydown", event => {
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); turn(); }
+  });
+}
 document.getElementById("filter").addEventListener("input", event => {
   const wanted = event.target.value.toLowerCase();
   for (const row of document.querySelectorAll("tr[data-name]"))
@@ -69,8 +85,9 @@ def to_html(board: Board, plan: dict[str, Any]) -> str:
         f"<title>{title}</title><style>{_STYLE}</style></head><body><main>",
         f"<h1>{title}</h1>",
         (
-            "<p>Mean and 95 % interval over repeats on one dataset: the intervals cover the "
-            "mechanism's randomness, not that of the data. Shaded: not separated from the best "
+            "<p>Mean and 95 % interval over repeats on one dataset, and over test windows where a "
+            "score is a mean over them: otherwise the intervals cover the mechanism's randomness, "
+            "not that of the data. Shaded: not separated from the best "
             "of its budget and heading (Holm, 5 %). Scores are computed on the data itself and are "
             "not private; a seeded benchmark release is not one to deploy.</p>"
         ),
@@ -87,12 +104,12 @@ def to_html(board: Board, plan: dict[str, Any]) -> str:
 
 
 def _sections(board: Board) -> Iterator[str]:
-    tables: dict[tuple[str, str, str], list[tuple[Row, Claim]]] = {}
-    for row, claim in zip(board.rows, board.claims, strict=True):
-        tables.setdefault((row.dataset, row.metric, row.component), []).append((row, claim))
+    tables: dict[tuple[str, str, str], list[int]] = {}
+    for index, row in enumerate(board.rows):
+        tables.setdefault((row.dataset, row.metric, row.component), []).append(index)
     shown = None
-    for (dataset, metric, component), pairs in tables.items():
-        rows = [row for row, _ in pairs]
+    for (dataset, metric, component), members in tables.items():
+        rows = [board.rows[index] for index in members]
         if dataset != shown:
             yield f"<h2>{html.escape(dataset)}</h2>"
             yield from _guarantees(dataset, board)
@@ -102,8 +119,30 @@ def _sections(board: Board) -> Iterator[str]:
         name = f"{metric} {component}" + (f" [{unit}]" if unit else "")
         yield f"<h3>{html.escape(name)}</h3>"
         yield f'<p class="soft">{direction} is better.</p>' if direction else ""
-        yield f"<figure>{curve(rows, board.labels, name)}</figure>"
-        yield from _table(pairs, board, name)
+        yield from _figures(members, board, name)
+        yield from _table([(board.rows[i], board.claims[i]) for i in members], board, name)
+
+
+def _figures(members: list[int], board: Board, name: str) -> Iterator[str]:
+    """Curves and panels, for each neighboring relation by itself."""
+    private = [i for i in members if board.rows[i].role == Role.PRIVATE]
+    relations = list(dict.fromkeys(board.rows[i].neighboring_relation for i in private))
+    for relation in relations:
+        kept = [
+            i for i in members if i not in private or board.rows[i].neighboring_relation == relation
+        ]
+        rows = [board.rows[i] for i in kept]
+        title = f"{name}, {relation}" if len(relations) > 1 else name
+        picture = curve(rows, board.labels, title, board.notion)
+        caption = f"<figcaption>{html.escape(title)}</figcaption>" if len(relations) > 1 else ""
+        yield f"<figure>{caption}{picture}</figure>" if picture else ""
+        found = list(
+            panels([(board.rows[i], board.panels[i]) for i in kept], board.labels, board.notion)
+        )
+        if found:
+            yield f"<details><summary>By step: {html.escape(title)}</summary>"
+            yield from found
+            yield "</details>"
 
 
 def _guarantees(dataset: str, board: Board) -> Iterator[str]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from scipy.special import stdtr, stdtrit
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 CONFIDENCE = 0.95
 _ZERO = 1e-12
@@ -25,45 +22,87 @@ class Interval:
     upper: float | None = None
 
 
-def interval(values: Sequence[float]) -> Interval:
-    """Student-t interval of the mean over repeats.
+Sample = Mapping[int, Sequence[float]]
+"""Values of an entry by repeat: one, or one for each case where the score is a mean over cases."""
 
-    >>> found = interval([1.0, 2.0, 3.0])
+
+def interval(sample: Sequence[Sequence[float]]) -> Interval:
+    """Student-t interval of the mean over repeats and, where there are several, over cases.
+
+    With one value a repeat it is the usual interval. With cases (test episodes that are alike)
+    repeats and cases are both draws: the squared standard error is the sum of that of the means by
+    repeat and that of the means by case, which is conservative (Owen 2007, the pigeonhole
+    bootstrap), and the degrees of freedom are Satterthwaite's. From one repeat with cases it covers
+    the cases only.
+
+    Args:
+        sample: For each repeat one value, or one value a case.
+
+    >>> found = interval([[1.0], [2.0], [3.0]])
     >>> round(found.lower, 4), round(found.upper, 4)
     (-0.4841, 4.4841)
-    >>> interval([1.0])
+    >>> interval([[1.0]])
     Interval(mean=1.0, lower=None, upper=None)
     """
-    n = len(values)
-    mean = math.fsum(values) / n
-    if n < 2:
+    mean, error, freedom = _spread(sample)
+    if not freedom:
         return Interval(mean=mean)
-    half = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * _standard_error(values, mean)
+    half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * error
     return Interval(mean=mean, lower=mean - half, upper=mean + half)
 
 
-def _standard_error(values: Sequence[float], mean: float) -> float:
-    n = len(values)
-    return math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n)
+def _spread(sample: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    """Mean, its standard error, and degrees of freedom; these are 0 where nothing tells them."""
+    if len({len(values) for values in sample}) > 1:
+        sample = [[_mean(values)] for values in sample]
+    ways = [
+        [_mean(values) for values in sample],
+        [_mean(case) for case in zip(*sample, strict=True)],
+    ]
+    mean = _mean(ways[0])
+    known = [
+        (math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values), len(values))
+        for values in ways
+        if len(values) > 1
+    ]
+    square = math.fsum(part for part, _ in known)
+    if not known:
+        return mean, 0.0, 0.0
+    if square == 0:
+        return mean, 0.0, float(min(count for _, count in known) - 1)
+    freedom = square**2 / math.fsum(part**2 / (count - 1) for part, count in known)
+    return mean, math.sqrt(square), freedom
 
 
-def paired_p(first: Mapping[int, float], second: Mapping[int, float]) -> float:
-    """Two-sided p-value of the paired t-test over shared repeats; 1 where there are fewer than two.
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
 
-    Differences that are the same in every repeat (entries without randomness) separate surely,
-    unless they are all zero.
+
+def _differences(first: Sample, second: Sample) -> list[list[float]]:
+    """First less second, repeat by repeat where both have it, and case by case where they pair."""
+    shared = [(values, second[repeat]) for repeat, values in first.items() if repeat in second]
+    return [
+        [a - b for a, b in zip(one, other, strict=True)]
+        if len(one) == len(other)
+        else [_mean(one) - _mean(other)]
+        for one, other in shared
+    ]
+
+
+def paired_p(first: Sample, second: Sample) -> float:
+    """Two-sided p-value of the paired t-test over shared repeats and cases; 1 where there are few.
+
+    Differences that are the same everywhere (entries without randomness) separate surely, unless
+    they are all zero.
     """
-    differences = [first[repeat] - second[repeat] for repeat in first if repeat in second]
-    if len(differences) < 2:
+    differences = _differences(first, second)
+    mean, error, freedom = _spread(differences) if differences else (0.0, 0.0, 0.0)
+    scale = max(abs(v) for values in (*first.values(), *second.values()) for v in values)
+    if not freedom or abs(mean) <= _ZERO * scale:
         return 1.0
-    mean = math.fsum(differences) / len(differences)
-    scale = max(abs(v) for v in (*first.values(), *second.values()))
-    if abs(mean) <= _ZERO * scale:
-        return 1.0
-    error = _standard_error(differences, mean)
     if error <= _ZERO * scale:
         return 0.0
-    return 2.0 * float(stdtr(len(differences) - 1, -abs(mean) / error))
+    return 2.0 * float(stdtr(freedom, -abs(mean) / error))
 
 
 def separated(p_values: Mapping[tuple[str, str], float]) -> set[tuple[str, str]]:
@@ -86,7 +125,7 @@ class Standing:
         rank_lower: Best rank it may have: 1 + the number of entries surely better.
         rank_upper: Worst rank it may have.
         tie_group: From 1; entries in one group are not separated from the group's best.
-        difference: To the best entry, paired over shared repeats; None for the best itself.
+        difference: To the best entry, paired over shared repeats and cases; None for the best.
     """
 
     rank: int
@@ -96,15 +135,15 @@ class Standing:
     difference: Interval | None
 
 
-def standings(entries: Mapping[str, Mapping[int, float]], *, lower: bool) -> dict[str, Standing]:
-    """Rank entries by the mean of their values (by repeat).
+def standings(entries: Mapping[str, Sample], *, lower: bool) -> dict[str, Standing]:
+    """Rank entries by their means.
 
     Args:
-        entries: Values by repeat, for each entry.
+        entries: Values by repeat, and by case, for each entry.
         lower: Whether lower is better.
     """
     sign = 1.0 if lower else -1.0
-    mean = {name: math.fsum(v.values()) / len(v) for name, v in entries.items()}
+    mean = {name: _mean([_mean(v) for v in sample.values()]) for name, sample in entries.items()}
     order = sorted(entries, key=lambda name: (sign * mean[name], name))
     pairs = list(combinations(order, 2))  # the better one first
     apart = separated({(a, b): paired_p(entries[a], entries[b]) for a, b in pairs})
@@ -113,8 +152,7 @@ def standings(entries: Mapping[str, Mapping[int, float]], *, lower: bool) -> dic
     for position, name in enumerate(order):
         if (leader, name) in apart:
             leader, group = name, group + 1
-        best, own = entries[order[0]], entries[name]
-        shared = [own[repeat] - best[repeat] for repeat in own if repeat in best]
+        shared = _differences(entries[name], entries[order[0]])
         result[name] = Standing(
             rank=position + 1,
             rank_lower=1 + sum((other, name) in apart for other in order[:position]),

@@ -55,7 +55,11 @@ def render(board: Board, *, every_component: bool = False) -> str:
         lines += ["", f"{dataset} | {metric} {component}" + (f" [{unit}]" if unit else "")]
         lines[-1] += f", {direction} is better" if direction else ""
         lines.extend(_table(pairs, board))
-    lines += ["", "±: half-width of the 95 % interval over repeats. *: not separated from the best"]
+    lines += [
+        "",
+        "±: half-width of the 95 % interval over repeats (and test windows, where a score is a",
+    ]
+    lines += ["mean over them). *: not separated from the best"]
     lines[-1] += " of its column and heading (Holm, 5 %)."
     lines += [
         f"Quarantined: {bad.mechanism} on {bad.dataset} at {bad.budget}: {bad.reason}"

@@ -11,6 +11,7 @@ import dataclasses
 import gc
 import hashlib
 import json
+import math
 import os
 import platform
 import resource
@@ -289,9 +290,23 @@ def _score_problem(score: object, metric: Metric, found: dict[str, dict[str, Any
             f"{score.component} = {score.value} lies outside the declared range "
             f"{scale.lower} to {scale.upper}, or is not finite."
         )
-    beside = {"its floor": score.floor, **score.detail}
+    return _beside_problem(score)
+
+
+def _beside_problem(score: Score) -> str:
+    """What is wrong with the numbers that come with a score."""
+    beside: dict[str, float | None] = {"its floor": score.floor, **score.detail}
+    beside |= {f"case {number}": case for number, case in enumerate(score.cases, 1)}
+    for title, panel in score.panels.items():
+        for line in panel.lines.values():
+            beside |= {f"'{title}' at {x}": y for x, y in zip(panel.x, line, strict=True)}
     bad = [name for name, v in beside.items() if v is not None and not abs(v) < LARGEST]
-    return f"{score.component}: {bad[0]} is not finite." if bad else ""
+    if bad:
+        return f"{score.component}: {bad[0]} is not finite."
+    mean = math.fsum(score.cases) / max(1, len(score.cases))
+    if score.cases and not math.isclose(mean, score.value, rel_tol=1e-6, abs_tol=1e-12):
+        return f"{score.component} = {score.value}, but the mean of its cases is {mean}."
+    return ""
 
 
 TASKS = {"load": load_dataset, "release": run_cell, "score": score_release}

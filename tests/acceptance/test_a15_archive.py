@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import gzip
 import json
 from pathlib import Path
 
@@ -12,13 +13,13 @@ from panelbench.archive import unpack
 from panelbench.board import to_csv
 from panelbench.leaderboard import make_board
 
-PUBLISHED = sorted((Path(__file__).parents[2] / "leaderboards").glob("*.jsonl"))
+PUBLISHED = sorted((Path(__file__).parents[2] / "leaderboards").glob("*.jsonl.gz"))
 
 
-@pytest.mark.parametrize("archive", PUBLISHED, ids=[path.stem for path in PUBLISHED])
+@pytest.mark.parametrize("archive", PUBLISHED, ids=[path.name for path in PUBLISHED])
 def test_a15_every_published_csv_is_rebuilt_byte_for_byte(archive):
     board = make_board(*unpack(archive))
-    assert to_csv(board) == archive.with_suffix(".csv").read_text()
+    assert to_csv(board) == archive.with_name(archive.name.replace(".jsonl.gz", ".csv")).read_text()
 
 
 def test_a15_publish_and_rebuild_in_another_place(bench):
@@ -28,7 +29,7 @@ def test_a15_publish_and_rebuild_in_another_place(bench):
     public = bench.folder / "public"
     bench("publish", grid, "--store", bench.store, "--to", public)
     assert filecmp.cmp(public / "fx.csv", bench.store / "fx.csv", shallow=False)
-    bench("leaderboard", public / "fx.jsonl", "--csv", bench.folder / "again.csv")
+    bench("leaderboard", public / "fx.jsonl.gz", "--csv", bench.folder / "again.csv")
     assert filecmp.cmp(public / "fx.csv", bench.folder / "again.csv", shallow=False)
 
 
@@ -36,7 +37,7 @@ def test_a15_an_archive_names_no_machine_and_holds_nothing_of_other_grids(bench)
     bench.run(bench.grid(name="other", repeats=2))
     bench.run(grid := bench.grid(repeats=1))
     bench("publish", grid, "--store", bench.store, "--to", bench.folder)
-    text = (bench.folder / "fx.jsonl").read_text()
+    text = gzip.decompress((bench.folder / "fx.jsonl.gz").read_bytes()).decode()
     assert str(bench.folder) not in text
     records = [json.loads(line) for line in text.splitlines()[1:]]
     assert [record["what"] for record in records] == ["cell", "score"]
@@ -46,7 +47,10 @@ def test_a15_an_archive_names_no_machine_and_holds_nothing_of_other_grids(bench)
 def test_a15_a_damaged_archive_is_named_with_its_line(bench):
     bench.run(grid := bench.grid())
     bench("publish", grid, "--store", bench.store, "--to", bench.folder)
-    path = bench.folder / "fx.jsonl"
-    first, second, *rest = path.read_text().splitlines()
-    path.write_text("\n".join([first, second[:-40], *rest]))
-    assert "fx.jsonl', line 2, cannot be read" in bench("leaderboard", path, rc=1).stderr
+    path = bench.folder / "fx.jsonl.gz"
+    whole = path.read_bytes()
+    first, second, *rest = gzip.decompress(whole).decode().splitlines()
+    path.write_bytes(gzip.compress("\n".join([first, second[:-40], *rest]).encode()))
+    assert "fx.jsonl.gz', line 2, cannot be read" in bench("leaderboard", path, rc=1).stderr
+    path.write_bytes(whole[: len(whole) // 2])
+    assert "it is damaged or no gzip file" in bench("leaderboard", path, rc=1).stderr

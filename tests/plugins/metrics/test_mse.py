@@ -76,9 +76,27 @@ def test_mse_is_the_mean_square_over_draws_episodes_and_steps(dataset):
 def test_each_step_has_its_mse(dataset):
     estimate = dataset.state[None, 8:] + np.array([0.0, 1.0, 2.0, 3.0])
     got = scores(dataset, estimates(estimate))
-    assert got["mse"].detail == pytest.approx(
-        {"step 1": 0.0, "step 2": 1.0, "step 3": 4.0, "step 4": 9.0}
-    )
+    panel = got["mse"].panels["squared error at each step"]
+    assert panel.lines["value"] == pytest.approx([0.0, 1.0, 4.0, 9.0])
+    assert panel.x == (1.0, 2.0, 3.0, 4.0)
+
+
+def test_each_window_is_a_case_and_their_mean_is_the_mse(dataset):
+    estimate = dataset.state[None, 8:] + np.array([[0.0], [1.0], [2.0], [3.0]])
+    got = scores(dataset, estimates(estimate))["mse"]
+    assert got.cases == pytest.approx([0.0, 1.0, 4.0, 9.0])
+    assert got.value == pytest.approx(3.5)
+
+
+def test_the_window_shown_is_chosen_by_the_truth_alone(dataset):
+    spreads = dataset.state[8:].std(axis=1)
+    middle = 8 + np.argsort(spreads)[1]
+    for seed in (1, 2):
+        estimate = np.random.default_rng(seed).normal(50, 5, (3, 4, 4))
+        panels = scores(dataset, estimates(estimate))["mse"].panels
+        lines = panels["estimate and truth on the test window of median spread"].lines
+        assert lines["truth"] == pytest.approx(dataset.state[middle], rel=1e-5)
+        assert lines["value"] == pytest.approx(estimate[0, middle - 8], rel=1e-5)
 
 
 def test_the_unit_is_that_of_the_state_squared(dataset):
