@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from panelbench.extension import Role
-from panelbench.panels import panels
+from panelbench.pictures import panels
 from panelbench.plot import curve
 from panelbench.table import HEADINGS, heading_of, number
 

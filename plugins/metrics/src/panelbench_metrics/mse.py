@@ -109,7 +109,7 @@ def _panels(
             unit, value=release.estimate[0, median], truth=truth[median]
         ),
     }
-    if release.spent.any():
+    if release.spent.any() and np.isfinite(release.spent).all():
         spent = release.spent.reshape(-1, steps)
         low, high = np.quantile(spent, (0.1, 0.9), axis=0)
         panels["budget spent at each step, as mu^2"] = panel(
