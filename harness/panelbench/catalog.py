@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 GROUP = "panelbench"
 _CORE = (
-    *("accounting", "composition", "conversions", "data", "extension", "grid", "loader"),
-    *("privacy", "release", "schema", "score", "worker"),
+    *("accounting", "binning", "bounds", "coders", "composition", "conversions", "data"),
+    *("extension", "flatten", "grid", "loader", "privacy", "release", "schema", "score", "worker"),
 )
 """Harness modules that can change a release or a score; part of every key."""
 

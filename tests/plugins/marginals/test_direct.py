@@ -19,11 +19,14 @@ from panelbench import (
     PrivacyUnit,
     Schema,
     UserTables,
+    bounds,
+    coders,
 )
 from panelbench.accounting import excess, settle
-from panelbench_marginals import bounds, chains, coders, fit
+from panelbench.binning import Binning
+from panelbench.flatten import Wide, flatten, unflatten
+from panelbench_marginals import chains, fit
 from panelbench_marginals.direct import Direct
-from panelbench_marginals.flatten import Wide, flatten, unflatten
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
 REPLACE = NeighboringRelation.REPLACE_ONE
@@ -73,8 +76,8 @@ def exact(data, mechanism):
     steps = min(mechanism.horizon, data.schema.max_rows)
     wide = flatten(data.train, data.schema, steps=steps, pad=mechanism.pad)
     limits = {c.name: bounds.public_bounds(c) for c in data.schema.numeric}
-    of = mechanism._coders(data.schema, steps, limits)
-    counted = [mechanism._counted(wide, name, of[name]) for name in of]
+    of = Binning.of(data.schema, steps=steps, bounds=limits, bins=mechanism.bins, pad=mechanism.pad)
+    counted = [chains.counted(of.encode(wide, name), of.sizes(name)) for name in of.coders]
     return np.concatenate([c.vector() for c in counted]), sum(c.marginals for c in counted)
 
 

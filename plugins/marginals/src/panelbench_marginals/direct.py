@@ -10,31 +10,22 @@ import numpy as np
 
 from panelbench import (
     USER_TABLES,
-    ColumnKind,
     DataError,
     Established,
     GaussianEvent,
     Guarantee,
     Mechanism,
     NeighboringRelation,
-    Notion,
     PrivacyUnit,
     SyntheticTables,
     UserTables,
 )
 from panelbench.accounting import mu_allowed
-from panelbench_marginals.bounds import (
-    Clip,
-    noisy_bounds,
-    one_value_each,
-    private_bounds,
-    public_bounds,
-    unfit,
-)
+from panelbench.binning import Binning, bounds_of, unfit
+from panelbench.bounds import Clip
+from panelbench.flatten import Wide, flatten, unflatten
 from panelbench_marginals.chains import Chain, counted, noisy, sampled, sampled_lengths, total
-from panelbench_marginals.coders import UNITS_PER_DAY, Coder, Gaps, HourOfDay, column_coder
 from panelbench_marginals.fit import fitted
-from panelbench_marginals.flatten import Wide, flatten, unflatten
 
 if TYPE_CHECKING:
     from panelbench import Budget, Dataset, Schema
@@ -99,11 +90,7 @@ class Direct(Mechanism):
 
     def supports(self, schema: Schema, budget: Budget) -> str | None:
         """Needs a limited budget, public bounds, and a known unit for irregular times."""
-        if budget.notion is Notion.UNLIMITED:
-            return "needs a limited budget"
-        if not schema.regular and schema.time_unit not in UNITS_PER_DAY:
-            return f"needs times in one of {sorted(UNITS_PER_DAY)}, got '{schema.time_unit}'"
-        return None if self.clip == Clip.PAPER else unfit(schema)
+        return unfit(schema, budget, clip=self.clip)
 
     def release(
         self, dataset: Dataset, budget: Budget, *, rng: np.random.Generator
@@ -119,9 +106,18 @@ class Direct(Mechanism):
             sensitivity = math.sqrt(2)
         mu = mu_allowed(budget)
 
-        bounds, clipping = self._bounds(wide, schema, mu, sensitivity, rng)
-        coders = self._coders(schema, steps, bounds)
-        exact = [self._counted(wide, name, coders[name]) for name in coders]
+        bounds, clipping = bounds_of(
+            wide,
+            schema,
+            clip=self.clip,
+            mu=mu * math.sqrt(self.clip_share),
+            l2_sensitivity=sensitivity,
+            rng=rng,
+        )
+        binning = Binning.of(schema, steps=steps, bounds=bounds, bins=self.bins, pad=self.pad)
+        exact = [
+            counted(binning.encode(wide, name), binning.sizes(name)) for name in binning.coders
+        ]
         marginals = sum(chain.marginals for chain in exact)
         share = 1.0 - (self.clip_share if clipping else 0.0)
         stddev = sensitivity * math.sqrt(marginals / share) / mu
@@ -134,7 +130,7 @@ class Direct(Mechanism):
         users = max(1.0, total(measured))
         chains = fitted(measured, users, iterations=self.iterations)
         count = self.tables or min(round(users), self.max_tables)
-        tables = self._sampled(chains, coders, schema, count, rng)
+        tables = self._sampled(chains, binning, count, rng)
         private = self.clip != Clip.PAPER
         return SyntheticTables(
             schema=schema,
@@ -157,82 +153,21 @@ class Direct(Mechanism):
             },
         )
 
-    def _bounds(
-        self,
-        wide: Wide,
-        schema: Schema,
-        mu: float,
-        sensitivity: float,
-        rng: np.random.Generator,
-    ) -> tuple[dict[str, tuple[float, float]], tuple[GaussianEvent, ...]]:
-        """Outer edges of numeric columns, and what finding them is charged."""
-        columns = schema.numeric
-        if self.clip == Clip.PAPER:
-            return {c.name: private_bounds(wide, c) for c in columns}, ()
-        if self.clip == Clip.BOUNDS or not columns:
-            return {c.name: public_bounds(c) for c in columns}, ()
-        stddev = sensitivity * math.sqrt(len(columns) / self.clip_share) / mu
-        found = {}
-        for column in columns:
-            histogram = one_value_each(wide, column, rng)
-            histogram += rng.normal(0.0, stddev, histogram.shape)
-            found[column.name] = noisy_bounds(histogram, stddev, column)
-        event = GaussianEvent(stddev=stddev, l2_sensitivity=sensitivity, count=len(columns))
-        return found, (event,)
-
-    def _coders(
-        self, schema: Schema, steps: int, bounds: dict[str, tuple[float, float]]
-    ) -> dict[str, list[Coder]]:
-        """For each chain, the coder of each step."""
-        coders: dict[str, list[Coder]] = {}
-        for column in schema.columns:
-            lower, upper = bounds.get(column.name, (0.0, 1.0))
-            one = column_coder(column, lower=lower, upper=upper, bins=self.bins)
-            coders[column.name] = [one] * steps
-        if not schema.regular:
-            per_day = UNITS_PER_DAY[schema.time_unit]
-            later: Coder = Gaps(per_day=per_day)
-            coders["time"] = [HourOfDay(per_day=per_day), *[later] * (steps - 1)]
-        return coders
-
-    def _counted(self, wide: Wide, name: str, coders: list[Coder]) -> Chain:
-        codes = np.stack(
-            [coder.encode(wide.cells[name][:, k]) for k, coder in enumerate(coders)], axis=1
-        )
-        sizes = tuple(coder.size + self.pad for coder in coders)
-        if self.pad:  # the padding bin is the last of each step
-            codes = np.where(wide.present, codes, np.array(sizes) - 1)
-        return counted(codes, sizes)
-
     def _sampled(
-        self,
-        chains: list[Chain],
-        coders: dict[str, list[Coder]],
-        schema: Schema,
-        count: int,
-        rng: np.random.Generator,
+        self, chains: list[Chain], binning: Binning, count: int, rng: np.random.Generator
     ) -> Wide:
-        steps = len(chains[0].one)
-        lengths = np.full(count, steps)
+        lengths = np.full(count, len(chains[0].one))
         if self.pad:
-            uniform = [
-                (chain, coders[c.name][0].size)
-                for chain, c in zip(chains, schema.columns, strict=False)
-            ]
+            columns = binning.schema.columns  # times have another number of bins at each step
             lengths = sampled_lengths(
-                [chain for chain, _ in uniform],
-                [size for _, size in uniform],
-                least=schema.min_rows,
+                chains[: len(columns)],
+                [binning.coders[column.name][0].size for column in columns],
+                least=binning.schema.min_rows,
                 count=count,
                 rng=rng,
             )
-        values = {}
-        for chain, (name, of_steps) in zip(chains, coders.items(), strict=True):
-            codes = sampled(chain, lengths, -1 if self.pad else None, rng)
-            values[name] = np.stack(
-                [coder.decode(codes[:, k], rng) for k, coder in enumerate(of_steps)], axis=1
-            )
-        for column in schema.columns:
-            if column.kind is ColumnKind.CATEGORICAL:
-                values[column.name] = values[column.name].astype(np.int64)
-        return Wide(cells=values, lengths=lengths)
+        codes = {
+            name: sampled(chain, lengths, -1 if self.pad else None, rng)
+            for name, chain in zip(binning.coders, chains, strict=True)
+        }
+        return binning.decode(codes, lengths, rng)

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.stats import norm
 
 if TYPE_CHECKING:
-    from panelbench import Column, Schema
-    from panelbench_marginals.flatten import Wide
+    from panelbench.flatten import Wide
+    from panelbench.schema import Column
 
 CELLS = 64
 TAIL = 0.005
@@ -76,9 +76,3 @@ def noisy_bounds(histogram: np.ndarray, stddev: float, column: Column) -> tuple[
     last = int(np.searchsorted(share, 1 - TAIL, side="left"))
     edges = np.linspace(low, high, CELLS + 1)
     return float(edges[max(first - 1, 0)]), float(edges[min(last + 2, CELLS)])
-
-
-def unfit(schema: Schema) -> str | None:
-    """None, or which numeric columns lack public bounds."""
-    missing = [c.name for c in schema.numeric if c.lower is None or c.upper is None]
-    return f"needs public bounds for {missing}" if missing else None

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from panelbench import ColumnKind
+from panelbench.schema import ColumnKind
 
 if TYPE_CHECKING:
-    from panelbench import Column
+    from panelbench.schema import Column
 
 UNITS_PER_DAY = {"second": 86_400.0, "minute": 1_440.0, "hour": 24.0, "day": 1.0}
 HOURS = 24

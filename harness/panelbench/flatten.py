@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from panelbench import ColumnKind
+from panelbench.schema import ColumnKind
 
 if TYPE_CHECKING:
-    from panelbench import Schema
+    from panelbench.schema import Schema
 
 
 @dataclass(frozen=True, kw_only=True)
