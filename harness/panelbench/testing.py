@@ -1,4 +1,4 @@
-"""The exam every plugin takes, ours and a stranger's, and the tiny panels it is taken on.
+"""The exam every plugin takes, ours and a stranger's, on the panels of `panels`.
 
 `panelbench check PLUGIN` runs `examine` and prints the findings. In a plugin's own tests:
 
@@ -21,19 +21,31 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from panelbench import accounting, loader
 from panelbench.data import Dataset, SensorStreams, Split, UserTables
 from panelbench.errors import PanelbenchError
 from panelbench.extension import DatasetSource, Mechanism, Metric, Role
+from panelbench.panels import tiny, tiny_streams, tiny_tables, tiny_visits
 from panelbench.privacy import Budget, Established, Guarantee, NeighboringRelation, PrivacyUnit
 from panelbench.release import Estimates, Release, SyntheticTables
-from panelbench.schema import TIME, USER, Column, ColumnKind, Schema
+from panelbench.schema import TIME, USER
 from panelbench.score import Direction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+__all__ = [
+    "Finding",
+    "examine",
+    "examine_apart",
+    "examine_component",
+    "questions",
+    "tiny",
+    "tiny_streams",
+    "tiny_tables",
+    "tiny_visits",
+]
 
 _UNPROTECTED = Guarantee(
     established=Established.NONE,
@@ -58,76 +70,6 @@ class Finding:
 
     def __str__(self) -> str:
         return self.fact
-
-
-def tiny_tables(users: int = 120, seed: int = 0) -> UserTables:
-    """User tables with numeric, integer, nullable and categorical columns, 4 to 12 rows each.
-
-    >>> tiny_tables().train[USER].nunique()
-    60
-    """
-    rng = np.random.default_rng(seed)
-    schema = Schema(
-        columns=(
-            Column(name="level", lower=-10.0, upper=10.0, unit="m"),
-            Column(name="count", lower=0.0, upper=20.0, integer=True, nullable=True),
-            Column(name="state", kind=ColumnKind.CATEGORICAL, categories=("calm", "busy", "full")),
-        ),
-        unit=PrivacyUnit.USER,
-        min_rows=4,
-        max_rows=12,
-        nominal_users=users // 2,
-        title="tiny tables",
-    )
-    tables = []
-    for user in range(users):
-        rows = int(rng.integers(4, 13))
-        level = np.clip(np.cumsum(rng.normal(size=rows)) + rng.normal(0, 2), -10, 10)
-        count = rng.poisson(5, rows).clip(0, 20).astype(float)
-        count[rng.random(rows) < 0.1] = np.nan
-        state = np.array(schema["state"].categories)[np.digitize(level, (-1.0, 1.0))]
-        times = {USER: user, TIME: np.arange(rows, dtype=float)}
-        tables.append(pd.DataFrame({**times, "level": level, "count": count, "state": state}))
-    frame = pd.concat(tables, ignore_index=True)
-    first = frame[USER] < users // 2
-    return UserTables(schema=schema, train=frame[first], test=frame[~first])
-
-
-def tiny_streams(episodes: int = 24, steps: int = 20, seed: int = 0) -> SensorStreams:
-    """Episodes of up to thirty vehicles that come and go on a short road."""
-    rng = np.random.default_rng(seed)
-    sensors = 30
-    start = rng.integers(-steps, steps, (episodes, sensors))
-    stay = rng.integers(5, 2 * steps, (episodes, sensors))
-    step = np.arange(steps)[None, :, None]
-    present = (step >= start[:, None]) & (step < (start + stay)[:, None])
-    speed = 20 - 0.5 * present.sum(axis=2, keepdims=True) + rng.normal(0, 1, present.shape)
-    position = np.clip((step - start[:, None]) / stay[:, None] * 400, 0, 400) + 0.0 * speed
-    observations = np.stack([position, np.clip(speed, 0, 45)], axis=-1)
-    observations[~present] = np.nan
-    return SensorStreams(
-        schema=Schema(
-            columns=(
-                Column(name="position", unit="m", lower=0.0, upper=400.0),
-                Column(name="speed", unit="m/s", lower=0.0, upper=45.0),
-            ),
-            unit=PrivacyUnit.SENSOR_TRAJECTORY,
-            min_rows=steps,
-            max_rows=steps,
-            state=Column(name="density", unit="veh/km", lower=0.0),
-            title="tiny streams",
-        ),
-        observations=observations,
-        present=present,
-        state=present.sum(axis=2) / 0.4,
-        split=np.repeat(list(Split), [episodes // 2, episodes // 4, episodes - 3 * episodes // 4]),
-        step_seconds=0.2,
-    )
-
-
-def tiny(kind: str) -> Dataset:
-    """The tiny panel of a kind of dataset."""
-    return tiny_tables() if kind == UserTables.kind else tiny_streams()
 
 
 def examine_apart(plugin: loader.Plugin, *, seconds: float = 900) -> list[Finding]:
@@ -320,43 +262,54 @@ def _as_release(dataset: Dataset, damage: float) -> Release:
         return Estimates(estimate=(truth + wrong)[None], spent=steps, guarantee=_UNPROTECTED)
     frame = dataset.test.copy()
     wrong = rng.random(len(frame)) < damage
-    for column in dataset.schema.numeric:
-        if column.upper is not None:
-            frame.loc[wrong, column.name] = column.upper
+    for column in dataset.schema.columns:
+        worst = column.categories[0] if column.categories else column.upper
+        if worst is not None:
+            frame.loc[wrong, column.name] = worst
+    if not dataset.schema.regular:
+        frame[TIME] *= 1.0 - damage / 2
     if damage:
         frame = frame[frame.groupby(USER).cumcount() < max(4, round(12 - 8 * damage))]
     return SyntheticTables(schema=dataset.schema, frame=frame, guarantee=_UNPROTECTED)
 
 
-def _values(metric: Metric, damage: float) -> dict[str, float]:
-    dataset = tiny(metric.kind)
+def _values(metric: Metric, damage: float, dataset: Dataset) -> dict[str, float]:
     rng = np.random.default_rng(7)
     scores = list(metric.score(dataset, _as_release(dataset, damage), rng=rng))
     return {score.component: score.value for score in scores}
 
 
+def _panels(metric: Metric) -> list[Dataset]:
+    """Panels to score on: one metric needs places, a clock or a true model, another none."""
+    return [tiny_tables(), tiny_visits()] if metric.kind == UserTables.kind else [tiny_streams()]
+
+
 def _perfect(metric: Metric) -> str | None:
-    values = _values(metric, 0.0)
-    for component, value in values.items():
-        if component not in metric.components:
-            return f"Declare '{component}' in components, with its Scale."
-        expected = metric.components[component].perfect
-        if not math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-9):
-            return f"'{component}' is {value} for the reference itself, declared is {expected}."
-    return None if values else "It gave no score at all."
+    scored = 0
+    for dataset in _panels(metric):
+        values = _values(metric, 0.0, dataset)
+        scored += len(values)
+        for component, value in values.items():
+            if component not in metric.components:
+                return f"Declare '{component}' in components, with its Scale."
+            expected = metric.components[component].perfect
+            if not math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-9):
+                return f"'{component}' is {value} for the reference itself, declared is {expected}."
+    return None if scored else "It gave no score at all."
 
 
 def _monotone(metric: Metric) -> str | None:
-    series = [_values(metric, damage) for damage in (0.0, 0.2, 0.5, 1.0)]
-    for component, scale in metric.components.items():
-        sign = 1.0 if scale.direction is Direction.LOWER else -1.0
-        values = [found[component] for found in series if component in found]
-        for value in values:
-            if not scale.lower <= value <= scale.upper or not math.isfinite(value):
-                return f"'{component}' = {value} lies outside {scale.lower} to {scale.upper}."
-        worse = [sign * value for value in values]
-        if any(b < a - 1e-9 for a, b in pairwise(worse)):
-            return f"'{component}' went {values} as the copy was damaged more."
+    for dataset in _panels(metric):
+        series = [_values(metric, damage, dataset) for damage in (0.0, 0.2, 0.5, 1.0)]
+        for component, scale in metric.components.items():
+            sign = 1.0 if scale.direction is Direction.LOWER else -1.0
+            values = [found[component] for found in series if component in found]
+            for value in values:
+                if not scale.lower <= value <= scale.upper or not math.isfinite(value):
+                    return f"'{component}' = {value} lies outside {scale.lower} to {scale.upper}."
+            worse = [sign * value for value in values]
+            if any(b < a - 1e-9 for a, b in pairwise(worse)):
+                return f"'{component}' went {values} as the copy was damaged more."
     return None
 
 
