@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Notion,
         PrivacyUnit,
         SampledGaussianEvent,
+        ZeroConcentratedEvent,
     )
     from panelbench.release import Estimates, Release, SyntheticTables
     from panelbench.schema import SENSOR_STREAMS, USER_TABLES, Column, ColumnKind, Schema
@@ -52,7 +53,7 @@ _HOME = {
     "hookspecs": "hookimpl",
     "privacy": (
         "Budget Established Event ExponentialEvent GaussianEvent Guarantee LaplaceEvent "
-        "NeighboringRelation Notion PrivacyUnit SampledGaussianEvent"
+        "NeighboringRelation Notion PrivacyUnit SampledGaussianEvent ZeroConcentratedEvent"
     ),
     "release": "Estimates Release SyntheticTables",
     "schema": "SENSOR_STREAMS USER_TABLES Column ColumnKind Schema",
@@ -99,6 +100,7 @@ __all__ = [
     "StoreError",
     "SyntheticTables",
     "UserTables",
+    "ZeroConcentratedEvent",
     "data_directory",
     "hookimpl",
 ]

@@ -37,6 +37,7 @@ from panelbench.privacy import (
     Notion,
     PrivacyUnit,
     SampledGaussianEvent,
+    ZeroConcentratedEvent,
 )
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ __all__ = [
     "mu_allowed",
     "renyi_epsilon",
     "renyi_epsilon_mironov",
+    "rho_allowed",
     "settle",
     "zcdp_epsilon",
 ]
@@ -79,6 +81,28 @@ def mu_allowed(budget: Budget) -> float:
             return math.sqrt(2 * rho)
         case _:
             return math.inf
+
+
+def rho_allowed(budget: Budget) -> float:
+    """The largest rho such that a rho-zCDP mechanism satisfies `budget`; infinite if unlimited.
+
+    Under (epsilon, delta) a little less than `mu_allowed` squared over 2, which holds for Gaussian
+    events alone.
+
+    >>> round(rho_allowed(Budget.approximate_dp(5.98, 1e-5)), 2)
+    0.75
+    """
+    match budget:
+        case Budget(notion=Notion.APPROXIMATE_DP, epsilon=float() | int() as epsilon):
+            delta = budget.delta
+            lower, upper = -80.0, math.log(mu_allowed(budget) ** 2)
+            for _ in range(80):
+                middle = (lower + upper) / 2
+                fits = zcdp_epsilon(math.exp(middle), delta) <= epsilon
+                lower, upper = (middle, upper) if fits else (lower, middle)
+            return math.exp(lower)
+        case _:
+            return mu_allowed(budget) ** 2 / 2
 
 
 def gaussian_stddev(budget: Budget, *, l2_sensitivity: float, count: int = 1) -> float:
@@ -198,6 +222,8 @@ def _settle_ledger(
         return _gaussian_figures(math.sqrt(math.fsum(squares)), delta, alpha)
     rhos = [_rho(event) for event in ledger]
     rho = None if None in rhos else math.fsum(r for r in rhos if r is not None)
+    if rho is not None and any(isinstance(event, ZeroConcentratedEvent) for event in ledger):
+        return _figures(zcdp_epsilon(rho, delta), delta, alpha, b_g=alpha * rho, rho=rho)
     epsilon, b_g = composed(ledger, relation, delta, alpha)
     if rho is not None:
         epsilon = min(epsilon, zcdp_epsilon(rho, delta))
@@ -214,6 +240,8 @@ def _rho(event: Event) -> float | None:
             return event.count * (event.l1_sensitivity / event.scale) ** 2 / 2
         case ExponentialEvent():  # bounded range: Cesar and Rogers 2021, Lemma 3.4
             return event.count * event.epsilon**2 / 8
+        case ZeroConcentratedEvent():
+            return event.count * event.rho
         case SampledGaussianEvent():
             return None
 

@@ -16,6 +16,7 @@ from panelbench.privacy import (
     LaplaceEvent,
     NeighboringRelation,
     SampledGaussianEvent,
+    ZeroConcentratedEvent,
 )
 
 if TYPE_CHECKING:
@@ -38,19 +39,21 @@ def composed(
     coordinate after the other; trade-off functions of shifted log-concave noise compose under
     group privacy to that of the summed shift). The exponential mechanism is handed to the PLD as
     any pure DP mechanism and to the RDP accountant as zCDP with rho = epsilon^2 / 8; only with such
-    events can the latter give the smaller epsilon, so only then is it asked at many orders.
+    events can the latter give the smaller epsilon, so only then is it asked at many orders. What is
+    known to be zCDP alone has no privacy loss distribution, so only the RDP accountant is asked.
 
     Returns:
         The smallest epsilon at delta that either accountant finds, and b_g at alpha or None.
         Infinity where the numbers are too large for the library.
     """
     ledger = _merged(ledger)
-    epsilon = _or_infinity(lambda: _loss_epsilon(ledger, relation, delta))
+    zcdp = any(isinstance(event, ZeroConcentratedEvent) for event in ledger)
+    epsilon = math.inf if zcdp else _or_infinity(lambda: _loss_epsilon(ledger, relation, delta))
     sampled = any(isinstance(event, SampledGaussianEvent) for event in ledger)
     if sampled and relation is NeighboringRelation.REPLACE_ONE:
         return epsilon, None
     selects = any(isinstance(event, ExponentialEvent) for event in ledger)
-    if selects:
+    if selects or zcdp:
         epsilon = min(epsilon, _or_infinity(lambda: _renyi_epsilon(ledger, delta)))
     return epsilon, _or_infinity(lambda: _renyi_bound(ledger, alpha))
 
@@ -98,6 +101,8 @@ def _loss_epsilon(ledger: tuple[Event, ...], relation: NeighboringRelation, delt
                     neighboring_relation=own,
                     value_discretization_interval=width,
                 )
+            case ZeroConcentratedEvent():
+                return math.inf
         loss = loss.compose(one.self_compose(event.count))
     return float(loss.get_epsilon_for_delta(delta))
 
@@ -116,6 +121,8 @@ def _accountant(ledger: tuple[Event, ...], orders: list[float] | None) -> Any:  
                 handed = dp_event.LaplaceDpEvent(event.scale / event.l1_sensitivity)
             case ExponentialEvent():
                 handed = dp_event.ZCDpEvent(event.epsilon**2 / 8)
+            case ZeroConcentratedEvent():
+                handed = dp_event.ZCDpEvent(event.rho)
             case SampledGaussianEvent():
                 handed = dp_event.PoissonSampledDpEvent(
                     event.sampling_probability,

@@ -256,12 +256,38 @@ class ExponentialEvent:
         _checked(self)
 
 
-Event = GaussianEvent | SampledGaussianEvent | LaplaceEvent | ExponentialEvent
+@dataclass(frozen=True, kw_only=True)
+class ZeroConcentratedEvent:
+    """A part that is rho-zCDP as a whole.
+
+    For steps whose number and noise depend on what earlier ones gave. A filter that stops before
+    their rhos add up to `rho` makes them rho-zCDP together (Whitehouse et al. 2023,
+    arXiv:2203.05481, theorem 1); no such theorem holds for privacy loss distributions, so steps
+    that were chosen that way must not be listed one by one.
+
+    Attributes:
+        rho: The bound, under the declared relation.
+        count: How many times the event is composed.
+    """
+
+    rho: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _checked(self)
+
+
+Event = (
+    GaussianEvent | SampledGaussianEvent | LaplaceEvent | ExponentialEvent | ZeroConcentratedEvent
+)
 """What a ledger is made of."""
 
 _EVENTS: dict[str, type[Event]] = {
     cls.__name__: cls
-    for cls in (GaussianEvent, SampledGaussianEvent, LaplaceEvent, ExponentialEvent)
+    for cls in (
+        *(GaussianEvent, SampledGaussianEvent, LaplaceEvent, ExponentialEvent),
+        ZeroConcentratedEvent,
+    )
 }
 
 

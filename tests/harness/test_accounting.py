@@ -20,6 +20,7 @@ from panelbench.privacy import (
     NeighboringRelation,
     PrivacyUnit,
     SampledGaussianEvent,
+    ZeroConcentratedEvent,
 )
 
 ADD = NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -161,6 +162,37 @@ def test_exponential_events_compose_by_zero_concentration():
     assert found.b_g == pytest.approx(0.25)
     # a single selection is at most epsilon-DP
     assert figures((ExponentialEvent(epsilon=0.1),)).epsilon <= 0.1 + 1e-3
+
+
+@RELATIONS
+def test_what_a_filter_held_to_rho_adds_its_rho_and_has_no_privacy_loss_distribution(relation):
+    filtered = ZeroConcentratedEvent(rho=0.1, count=2)
+    found = figures((GaussianEvent(stddev=2.0, l2_sensitivity=1.0), filtered), relation)
+    assert found.rho == pytest.approx(0.125 + 0.2)
+    assert found.epsilon == pytest.approx(acc.zcdp_epsilon(0.325, 1e-5))
+    assert found.b_g == pytest.approx(2 * 0.325)
+    assert found.mu is None
+    # the same rho as Gaussian events alone settles to less
+    assert found.epsilon > figures((GaussianEvent(stddev=1.0, l2_sensitivity=0.65**0.5),)).epsilon
+
+
+def test_a_filter_beside_sampled_steps_settles_by_renyi_divergence():
+    sampled = SampledGaussianEvent(
+        stddev=1.0, clipping_norm=1.0, sampling_probability=0.01, count=100
+    )
+    alone, both = figures((sampled,)), figures((sampled, ZeroConcentratedEvent(rho=0.01)))
+    assert alone.epsilon < both.epsilon < math.inf
+    assert both.b_g == pytest.approx(alone.b_g + 0.02)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 2.0, 10.0])
+def test_a_mechanism_with_the_allowed_rho_just_satisfies_the_budget(epsilon):
+    budget = Budget.approximate_dp(epsilon, 1e-5)
+    rho = acc.rho_allowed(budget)
+    assert acc.zcdp_epsilon(rho, 1e-5) == pytest.approx(epsilon, rel=1e-9)
+    assert acc.zcdp_epsilon(rho, 1e-5) <= epsilon
+    assert rho < acc.mu_allowed(budget) ** 2 / 2
+    assert acc.rho_allowed(Budget.renyi_dp(2.0, 0.5)) == pytest.approx(0.25)
 
 
 @RELATIONS
