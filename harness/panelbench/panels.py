@@ -95,14 +95,14 @@ def tiny_visits(users: int = 120, seed: int = 0) -> UserTables:
         "weights": [1.0],
         "initial": [[0.5, 0.5]],
         "transition": [[[0.8, 0.2], [0.3, 0.7]]],
-        "means": [[40.0, -74.0], [40.6, -74.4]],
-        "covariances": [[[0.01, 0.004], [0.004, 0.01]], [[0.01, 0.0], [0.0, 0.02]]],
+        "means": [[40.0, -74.0], [40.4, -74.2]],
+        "covariances": [[[0.04, 0.01], [0.01, 0.02]], [[0.02, 0.0], [0.0, 0.04]]],
         "emission": [[0.1, 0.2, 0.7], [0.2, 0.6, 0.2]],
     }
     schema = Schema(
         columns=(
-            Column(name="latitude", lower=38.0, upper=42.0, unit="degree"),
-            Column(name="longitude", lower=-76.0, upper=-72.0, unit="degree"),
+            Column(name="latitude", lower=39.5, upper=41.0, unit="degree"),
+            Column(name="longitude", lower=-75.0, upper=-73.6, unit="degree"),
             Column(name="kind", kind=ColumnKind.CATEGORICAL, categories=kinds),
         ),
         unit=PrivacyUnit.USER,
@@ -124,7 +124,8 @@ def tiny_visits(users: int = 120, seed: int = 0) -> UserTables:
             states.append(int(rng.choice(2, p=truth["transition"][0][states[-1]])))
         places = [rng.multivariate_normal(means[s], covariances[s]) for s in states]
         times = {USER: user, TIME: 480.0 + np.cumsum(rng.integers(1, 40, rows))}
-        values = dict(zip(truth["numeric"], np.transpose(places), strict=True))
+        inside = np.clip(places, (39.5, -75.0), (41.0, -73.6))
+        values = dict(zip(truth["numeric"], inside.T, strict=True))
         kind = [kinds[rng.choice(3, p=emission[s])] for s in states]
         tables.append(pd.DataFrame({**times, **values, "kind": kind}))
     frame = pd.concat(tables, ignore_index=True)
