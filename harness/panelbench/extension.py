@@ -100,14 +100,20 @@ class Metric(ABC):
         name: Short name, unique among the plugin's metrics.
         kind: Which releases it scores: `USER_TABLES` or `SENSOR_STREAMS`.
         components: The scale of each component, the headline first.
+        needs: What a dataset must bring for any score, in words, where that is more than its kind;
+            the exam's panels may lack it.
     """
 
     name: ClassVar[str]
     kind: ClassVar[str]
     components: ClassVar[Mapping[str, Scale]]
+    needs: ClassVar[str] = ""
 
     @abstractmethod
     def score(
         self, reference: Dataset, release: Release, *, rng: np.random.Generator
     ) -> Iterable[Score]:
-        """Score a release; yields at most one `Score` for each declared component."""
+        """Score a release; yields at most one `Score` for each declared component.
+
+        A component that does not apply to a release is left out; the entry then has no row in it.
+        """

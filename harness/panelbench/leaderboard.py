@@ -239,7 +239,10 @@ def _drafts(group: _Group, metric: dict[str, Any], versions: dict[str, str]) -> 
     guarantee = sound[0].guarantee if sound else {}
     figures = _figures(cell, guarantee)
     for component in metric["components"]:
-        found = group.scores.get((canonical(metric["identity"]), component), {})
+        name = canonical(metric["identity"])
+        found = group.scores.get((name, component), {})
+        if not found and group.scored[name] == group.planned:
+            continue  # scored, and the component does not apply
         values = {
             repeat: tuple(score.get("cases", ())) or (score["value"],)
             for repeat, score in sorted(found.items())
@@ -276,10 +279,10 @@ def _drafts(group: _Group, metric: dict[str, Any], versions: dict[str, str]) -> 
             plugin=plugin,
             version=versions.get(plugin, ""),
         )
-        names = {name for score in found.values() for name in score["detail"]}
+        told = {part for score in found.values() for part in score["detail"]}
         detail = {
-            name: _mean([s["detail"][name] for s in found.values() if name in s["detail"]])
-            for name in sorted(names)
+            part: _mean([s["detail"][part] for s in found.values() if part in s["detail"]])
+            for part in sorted(told)
         }
         yield _Draft(
             row=row,
@@ -287,8 +290,8 @@ def _drafts(group: _Group, metric: dict[str, Any], versions: dict[str, str]) -> 
             claim=Claim(
                 public=tuple(sorted(guarantee.get("public", ()))), note=guarantee.get("note", "")
             ),
-            scored=group.scored[canonical(metric["identity"])],
-            detail={name: value for name, value in detail.items() if value is not None},
+            scored=group.scored[name],
+            detail={part: value for part, value in detail.items() if value is not None},
             panels=some.get("panels", {}),
         )
 

@@ -295,7 +295,9 @@ def _perfect(metric: Metric) -> str | None:
             expected = metric.components[component].perfect
             if not math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-9):
                 return f"'{component}' is {value} for the reference itself, declared is {expected}."
-    return None if scored else "It gave no score at all."
+    if scored or metric.needs:
+        return None
+    return "It gave no score at all; say in `needs` what a dataset must bring for one."
 
 
 def _monotone(metric: Metric) -> str | None:

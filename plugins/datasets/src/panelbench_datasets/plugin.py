@@ -11,6 +11,7 @@ from panelbench_datasets.mimic_like import MimicLike
 from panelbench_datasets.nyc311 import Nyc311
 from panelbench_datasets.nyc311_like import Nyc311Like
 from panelbench_datasets.physionet2012 import Physionet2012
+from panelbench_datasets.queue_sim import QueueSim
 from panelbench_datasets.traffic_sim import TrafficSim
 from panelbench_datasets.us101 import Us101
 
@@ -27,6 +28,7 @@ def register_datasets() -> Iterable[type[DatasetSource]]:
         Hmm,
         HmmTypes,
         TrafficSim,
+        QueueSim,
         MimicLike,
         Nyc311Like,
         Us101,

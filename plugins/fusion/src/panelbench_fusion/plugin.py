@@ -8,6 +8,7 @@ from panelbench import hookimpl
 from panelbench_fusion.adaptive import Adaptive, UniformLearnt
 from panelbench_fusion.adaptive_ppo import AdaptivePpo
 from panelbench_fusion.fast import Fast
+from panelbench_fusion.gap import GapToBound
 from panelbench_fusion.hold import Hold
 from panelbench_fusion.matrix import MatrixFusion, SquareRoot, Tree
 from panelbench_fusion.openloop import OpenLoop
@@ -18,7 +19,7 @@ from panelbench_fusion.trigger import Trigger
 from panelbench_fusion.uniform import Uniform
 
 if TYPE_CHECKING:
-    from panelbench import Mechanism
+    from panelbench import Mechanism, Metric
 
 
 @hookimpl
@@ -42,3 +43,9 @@ def register_mechanisms() -> tuple[type[Mechanism], ...]:
         Prior,
         Nonprivate,
     )
+
+
+@hookimpl
+def register_metrics() -> tuple[type[Metric], ...]:
+    """What needs the bounds of this distribution."""
+    return (GapToBound,)

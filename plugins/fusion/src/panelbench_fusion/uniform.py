@@ -131,6 +131,7 @@ class Uniform(Mechanism):
                 ),
             ),
             info={
+                "class": "memoryless",
                 "gain": float(gains[0]),
                 "count_weight": chosen.feature.count_weight,
                 "shrinkage": chosen.how.shrinkage,
