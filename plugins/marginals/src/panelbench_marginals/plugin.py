@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from panelbench import hookimpl
+from panelbench_marginals.aim import Aim
 from panelbench_marginals.direct import Direct
 
 if TYPE_CHECKING:
@@ -14,4 +15,4 @@ if TYPE_CHECKING:
 @hookimpl
 def register_mechanisms() -> tuple[type[Mechanism], ...]:
     """All mechanisms of this distribution."""
-    return (Direct,)
+    return (Aim, Direct)
