@@ -36,16 +36,16 @@ def mixed(
 
     Args:
         sums: Shape (episodes, steps, size).
-        matrix: A in time order, shape (steps * size, steps * size); the very one that is charged.
+        matrix: A in time order, shape (steps * rows, steps * size); the very one that is charged.
         draws: Independent runs of the mechanism, for the sake of evaluation.
         rng: The source of the noise.
 
     Returns:
-        Shape (draws, episodes, steps, size).
+        Shape (draws, episodes, steps, rows).
     """
-    flat = sums.reshape(len(sums), -1) @ matrix.T
-    noise: np.ndarray = rng.standard_normal((draws, *sums.shape))
-    noise += flat.reshape(sums.shape)
+    passed = (sums.reshape(len(sums), -1) @ matrix.T).reshape(*sums.shape[:-1], -1)
+    noise: np.ndarray = rng.standard_normal((draws, *passed.shape))
+    noise += passed
     return noise
 
 

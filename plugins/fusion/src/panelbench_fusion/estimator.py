@@ -125,7 +125,10 @@ class CausalFilter:
         self, state: np.ndarray, sums: np.ndarray, gains: np.ndarray, noise_variance: float
     ) -> float:
         """Mean squared error on given windows, the expectation over the noise in closed form."""
-        bias = self.estimates(_passed(sums, gains)) - state
+        return self._expected_mse(state, _passed(sums, gains), noise_variance)
+
+    def _expected_mse(self, state: np.ndarray, passed: np.ndarray, noise_variance: float) -> float:
+        bias = self.estimates(passed) - state
         return float(np.mean(bias**2) + noise_variance * np.sum(self.weight**2) / len(self.offset))
 
 
@@ -134,7 +137,72 @@ def _passed(sums: np.ndarray, gains: np.ndarray) -> np.ndarray:
     if gains.ndim == 1:
         return np.asarray(gains[:, None] * sums)
     flat = sums.reshape(*sums.shape[:-2], -1)
-    return np.asarray(flat @ gains.T).reshape(sums.shape)
+    return np.asarray(flat @ gains.T).reshape(*sums.shape[:-1], -1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Passed:
+    """Moments behind a channel, before noise.
+
+    Attributes:
+        state_mean: Shape (steps,).
+        mean: Of the outputs in time order, shape (outputs,).
+        covariance: Of the outputs, shape (outputs, outputs).
+        of_ridge: What a ridge of 1 adds to it.
+        with_state: Covariance of the outputs with the state, shape (outputs, steps).
+    """
+
+    state_mean: np.ndarray
+    mean: np.ndarray
+    covariance: np.ndarray
+    of_ridge: np.ndarray
+    with_state: np.ndarray
+
+    @classmethod
+    def of(cls, moments: Moments, gains: np.ndarray) -> _Passed:
+        """The moments behind a channel; `gains` as in `lmmse`."""
+        variance = np.diag(moments.of_sums)
+        if gains.ndim == 1:
+            scale = np.repeat(gains, len(variance) // len(gains))
+            covariance = moments.of_sums * scale * scale[:, None]
+            of_ridge = np.diag(variance * scale**2)
+            with_state = moments.with_state * scale[:, None]
+        else:
+            covariance = gains @ moments.of_sums @ gains.T
+            of_ridge = (gains * variance) @ gains.T
+            with_state = gains @ moments.with_state
+        return cls(
+            state_mean=moments.mean[:, 0],
+            mean=_passed(moments.mean[:, 1:], gains).ravel(),
+            covariance=covariance,
+            of_ridge=of_ridge,
+            with_state=with_state,
+        )
+
+    def mixed(self, other: _Passed, weight: float) -> _Passed:
+        """(1 - weight) times these moments plus weight times others."""
+        return _Passed(
+            **{
+                name: (1 - weight) * value + weight * vars(other)[name]
+                for name, value in vars(self).items()
+            }
+        )
+
+    def filter(self, *, noise_variance: float, ridge: float, lag: int) -> CausalFilter:
+        """The best causal filter; see `lmmse`."""
+        steps = len(self.state_mean)
+        rows = len(self.mean) // steps
+        of_outputs = self.covariance + ridge * self.of_ridge
+        least = np.finfo(float).eps * max(float(np.diag(of_outputs).max()), 1.0)
+        of_outputs[np.diag_indices(len(of_outputs))] += noise_variance + least
+        lower = cholesky(of_outputs, lower=True, check_finite=False)
+        known = np.repeat(np.arange(steps), rows)[:, None] <= np.arange(steps) + lag
+        innovation_weight = np.where(known, solve_triangular(lower, self.with_state, lower=True), 0)
+        flat = solve_triangular(lower, innovation_weight, lower=True, trans="T").T
+        flat[~known.T] = 0.0  # exact zeros already, up to rounding
+        return CausalFilter(
+            offset=self.state_mean - flat @ self.mean, weight=flat.reshape(steps, steps, rows)
+        )
 
 
 def lmmse(
@@ -148,32 +216,13 @@ def lmmse(
     Args:
         moments: Of the state and the sums.
         gains: Shape (steps,), one gain a step, or the matrix of a causal linear channel in time
-            order, shape (steps * size, steps * size).
+            order, shape (steps * rows, steps * size).
         noise_variance: Variance of the noise in each coordinate of Z.
         ridge: Share of each sum's variance that is added to it against overfitting.
         lag: Steps that an estimate may wait: it is E[X_k | Z_1 .. Z_(k + lag)].
     """
-    steps, size = moments.mean.shape[0], moments.mean.shape[1] - 1
-    model = moments.ridged(ridge)
-    if gains.ndim == 1:
-        scale = np.repeat(gains, size)
-        of_outputs = model.of_sums * scale * scale[:, None]
-        with_state = model.with_state * scale[:, None]
-    else:
-        of_outputs = gains @ model.of_sums @ gains.T
-        with_state = gains @ model.with_state
-    variance = np.diag(of_outputs)
-    least = np.finfo(float).eps * max(float(variance.max()), 1.0)
-    of_outputs = of_outputs + np.diag(np.full(steps * size, noise_variance + least))
-    lower = cholesky(of_outputs, lower=True, check_finite=False)
-    known = np.repeat(np.arange(steps), size)[:, None] <= np.arange(steps) + lag
-    innovation_weight = np.where(known, solve_triangular(lower, with_state, lower=True), 0.0)
-    flat = solve_triangular(lower, innovation_weight, lower=True, trans="T").T
-    flat[~known.T] = 0.0  # exact zeros already, up to rounding
-    weight = flat.reshape(steps, steps, size)
-    mean_output = _passed(moments.mean[:, 1:], gains)
-    offset = moments.mean[:, 0] - np.einsum("js,kjs->k", mean_output, weight)
-    return CausalFilter(offset=offset, weight=weight)
+    passed = _Passed.of(moments, gains)
+    return passed.filter(noise_variance=noise_variance, ridge=ridge, lag=lag)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,21 +305,16 @@ class Evidence:
         lag: int = 0,
     ) -> list[float]:
         """Expected error of each candidate on windows it was not fitted on."""
-        errors = []
-        for how in candidates:
-            error = 0.0
-            for held, sample, stationary in self._folds:
-                found = lmmse(
-                    shrunk(sample, stationary, how.shrinkage),
-                    gains,
-                    noise_variance=noise_variance,
-                    ridge=how.ridge,
-                    lag=lag,
-                )
-                share = len(held) / len(self.windows)
-                error += share * found.expected_mse(held.state, held.sums, gains, noise_variance)
-            errors.append(error)
-        return errors
+        errors = np.zeros(len(candidates))
+        for held, sample, stationary in self._folds:
+            passed = _passed(held.sums, gains)
+            behind = _Passed.of(sample, gains), _Passed.of(stationary, gains)
+            for place, how in enumerate(candidates):
+                found = behind[0].mixed(behind[1], how.shrinkage)
+                filter_ = found.filter(noise_variance=noise_variance, ridge=how.ridge, lag=lag)
+                error = filter_._expected_mse(held.state, passed, noise_variance)  # noqa: SLF001 - of this module
+                errors[place] += len(held) / len(self.windows) * error
+        return [float(error) for error in errors]
 
 
 def _both(windows: Windows) -> tuple[Moments, Moments]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from panelbench import NeighboringRelation
     from panelbench_fusion.model import Model
 
+FIRST_RUN = " A sensor counts on its first run of steps only."
+
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixFusion(LinearFusion):
@@ -48,6 +50,7 @@ class MatrixFusion(LinearFusion):
 
     name: ClassVar[str] = "mf"
     single_visit: ClassVar[bool] = True
+    counts: ClassVar[str] = FIRST_RUN
 
     iterations: int = 15
 
@@ -91,6 +94,7 @@ class SquareRoot(LinearFusion):
 
     name: ClassVar[str] = "sqrt-mf"
     single_visit: ClassVar[bool] = True
+    counts: ClassVar[str] = FIRST_RUN
 
     power: float = 0.5
 
@@ -127,6 +131,7 @@ class Tree(LinearFusion):
 
     name: ClassVar[str] = "tree"
     single_visit: ClassVar[bool] = True
+    counts: ClassVar[str] = FIRST_RUN
 
     def channel(
         self, model: Model, even: np.ndarray, total: float, relation: NeighboringRelation

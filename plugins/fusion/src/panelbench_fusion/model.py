@@ -60,20 +60,23 @@ class Model:
         gradient is the partial one at F: 2/K (F^T F A cov(S) - F^T cov(X, S)).
 
         Args:
-            channel: A, shape (steps * size, steps * size), rows in time order.
+            channel: A, shape (steps * rows, numbers in a window), rows in time order.
 
         Returns:
             The mean over steps of var(X_k | Z_1 .. Z_(k + lag)), and its gradient in A.
         """
-        steps, size = self.steps, self.size
+        steps = self.steps
         passed = channel @ self.of_sums
         of_outputs = passed @ channel.T
-        of_outputs[np.diag_indices(steps * size)] += 1.0
+        of_outputs[np.diag_indices(len(channel))] += 1.0
         lower = cholesky(of_outputs, lower=True, check_finite=False)
         innovation = solve_triangular(
             lower, channel @ self.with_state, lower=True, check_finite=False
         )
-        innovation[np.repeat(np.arange(steps), size)[:, None] > np.arange(steps) + self.lag] = 0.0
+        innovation[
+            np.repeat(np.arange(steps), len(channel) // steps)[:, None]
+            > np.arange(steps) + self.lag
+        ] = 0.0
         value = float(np.mean(self.variance) - np.sum(innovation**2) / steps)
         weight = solve_triangular(lower, innovation, lower=True, trans="T", check_finite=False)
         gradient = weight @ (weight.T @ passed - self.with_state.T) * (2 / steps)

@@ -86,24 +86,19 @@ def known_feature(
     )
 
 
-def known_windows(
-    data: SensorStreams, feature: Feature, *, unit: bool = False, single_visit: bool = False
-) -> Windows:
+def known_windows(data: SensorStreams, feature: Feature, *, unit: bool = False) -> Windows:
     """State and sums of training and validation windows; test windows are protected.
 
     Args:
         data: The dataset.
         feature: The feature.
         unit: Sums before weighing (`Feature.unit_sums`).
-        single_visit: As in `Feature.unit_contributions`; for unit sums.
     """
     known = np.flatnonzero(data.split != Split.TEST)
     seen, there = data.observations[known], data.present[known]
     return Windows(
         state=data.state[known],
-        sums=feature.unit_sums(seen, there, single_visit=single_visit)
-        if unit
-        else feature.sums(seen, there),
+        sums=feature.unit_sums(seen, there) if unit else feature.sums(seen, there),
     )
 
 

@@ -16,6 +16,7 @@ from panelbench_fusion.references import Nonprivate, Prior
 from panelbench_fusion.shares import BudgetAbsorption, BudgetDistribution
 from panelbench_fusion.smooth import Smooth
 from panelbench_fusion.trigger import Trigger
+from panelbench_fusion.turnstile import Turnstile
 from panelbench_fusion.uniform import Uniform
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def register_mechanisms() -> tuple[type[Mechanism], ...]:
         Hold,
         OpenLoop,
         MatrixFusion,
+        Turnstile,
         SquareRoot,
         Tree,
         Smooth,
