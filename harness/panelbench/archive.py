@@ -9,14 +9,11 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from panelbench.errors import StoreError
-from panelbench.record import Record
+from panelbench.record import OF_THE_PLACE, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-
-_LEFT_OUT = {"log": "", "hardware": {}, "versions": {}}
-"""What of a record names a machine or repeats itself; versions are kept once for each plugin."""
 
 
 def pack(plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[Record]) -> bytes:
@@ -29,7 +26,7 @@ def pack(plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[Record]
     }
     lines = [json.dumps({"plan": plan, "versions": versions}, sort_keys=True)]
     for record in sorted(kept, key=lambda record: (record.what, record.key)):
-        slim = dataclasses.replace(record, **_LEFT_OUT)  # type: ignore[arg-type] # three fields
+        slim = dataclasses.replace(record, **OF_THE_PLACE)  # type: ignore[arg-type] # three fields
         lines.append(json.dumps(json.loads(slim.to_json()), sort_keys=True))
     return gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0)
 

@@ -106,6 +106,7 @@ class Board:
         details: For each row the detail of its score, mean over repeats.
         panels: For each row the panels of its score by title, as records have them, of the first
             repeat.
+        samples: For each row its values by repeat, and by case where the score has cases.
         claims: For each row what its guarantee says beyond the numbers.
         quarantined: Entries whose claim exceeded the budget; they have no row.
         failures: How many planned cells ended in each status that is not ok.
@@ -118,6 +119,7 @@ class Board:
     rows: list[Row]
     details: list[dict[str, float]]
     panels: list[dict[str, dict[str, Any]]]
+    samples: list[dict[int, tuple[float, ...]]]
     claims: list[Claim]
     quarantined: list[Excluded]
     failures: Counter[str]

@@ -19,13 +19,14 @@ from panelbench.errors import PanelbenchError
 from panelbench.schema import DATA_DIRECTORY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 COMMANDS = {
     "list": ("plugin_commands", "list_plugins"),
     "describe": ("plugin_commands", "describe"),
     "check": ("plugin_commands", "check"),
     "data": ("plugin_commands", "data"),
+    "env": ("plugin_commands", "env"),
     "plan": ("grid_commands", "plan"),
     "run": ("grid_commands", "run"),
     "score": ("grid_commands", "run"),
@@ -34,6 +35,10 @@ COMMANDS = {
     "leaderboard": ("grid_commands", "show_leaderboard"),
     "report": ("grid_commands", "report"),
     "publish": ("grid_commands", "publish"),
+    "compare": ("record_commands", "compare"),
+    "merge": ("record_commands", "merge"),
+    "verify": ("record_commands", "verify"),
+    "reproduce": ("record_commands", "reproduce"),
 }
 """Where each command lives; imported when it runs."""
 STATUSES = "unsupported, skipped, failed, timeout, oom, killed, invalid"
@@ -98,6 +103,13 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("action", choices=["list", "get", "path"], nargs="?", default="list")
     data.add_argument("name", nargs="?", metavar="DATASET", help="only this dataset")
 
+    envs = command("env", "List plugins' own environments, or build one.", as_json)
+    envs.add_argument("action", choices=["list", "build"], nargs="?", default="list")
+    envs.add_argument("name", nargs="?", metavar="NAME", help="only this environment")
+    envs.add_argument(
+        "--constraint", action="append", default=[], metavar="FILE", help="constraints for pip"
+    )
+
     command("plan", "Show a grid's cells and which are done.", stored, some, as_json)
     run = command("run", "Compute what is missing, then show the leaderboard.", stored, some)
     run.add_argument(
@@ -134,7 +146,32 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument(
         "--to", default="leaderboards", metavar="FOLDER", help="default: leaderboards"
     )
+    _add_record_commands(command, as_json)
     return parser
+
+
+def _add_record_commands(
+    command: Callable[..., argparse.ArgumentParser], as_json: argparse.ArgumentParser
+) -> None:
+    def of_store(parser: argparse.ArgumentParser) -> None:
+        told = "record store (default: results)"
+        parser.add_argument("--store", default="results", metavar="FOLDER", help=told)
+
+    compare = command("compare", "Say what changed between two boards.", as_json)
+    compare.add_argument(
+        "first", metavar="FIRST", help="a .jsonl.gz, STORE/plans/NAME.json or grid"
+    )
+    compare.add_argument("second", metavar="SECOND", help="likewise")
+    of_store(compare)
+    compare.add_argument("--all", action="store_true", help="also what is not separated")
+    merge = command("merge", "Put several stores into a new one.")
+    merge.add_argument("stores", nargs="+", metavar="STORE")
+    merge.add_argument("--to", required=True, metavar="FOLDER", help="a new or empty folder")
+    verify = command("verify", "Say what is wrong with records or published boards.")
+    verify.add_argument("path", metavar="PATH", help="a .jsonl.gz, a folder of them, or a store")
+    reproduce = command("reproduce", "Compute one recorded cell again and compare.", as_json)
+    reproduce.add_argument("record", metavar="RECORD", help="a record's file, or a key's beginning")
+    of_store(reproduce)
 
 
 def _workers(text: str) -> int:

@@ -74,37 +74,53 @@ def _keep(made: Plan, store: Store, options: argparse.Namespace) -> tuple[dict[s
 
 
 def _kept(options: argparse.Namespace) -> tuple[dict[str, Any], list[Record], list[Record]]:
-    """A plan with its records: of a grid in a store, or of a published archive."""
-    if options.grid.endswith(".jsonl.gz"):
+    return kept_by_name(options.grid, options.store)
+
+
+def kept_by_name(where: str, root: str) -> tuple[dict[str, Any], list[Record], list[Record]]:
+    """A plan with its records.
+
+    Args:
+        where: A published archive, a store's plans/NAME.json, a grid file, or a grid's name.
+        root: The store, for the last two.
+    """
+    if where.endswith(".jsonl.gz"):
         from panelbench.archive import unpack
 
-        return unpack(Path(options.grid))
+        return unpack(Path(where))
     from panelbench.leaderboard import relevant
+    from panelbench.record import Store
 
-    plan, store = _kept_plan(options)
-    return plan, *relevant(plan, store.latest)
+    path = Path(where)
+    if path.suffix == ".json":
+        return (plan := _read_plan(path)), *relevant(plan, Store(path.parent.parent).latest)
+    plan = _kept_plan(where, root)
+    return plan, *relevant(plan, Store(Path(root)).latest)
 
 
-def _kept_plan(options: argparse.Namespace) -> tuple[dict[str, Any], Store]:
+def _kept_plan(where: str, root: str) -> dict[str, Any]:
     """The plan as the grid last ran; no plugin and no data are needed to read it."""
     from panelbench.gridfile import read
 
-    store = _store(options)
-    path = Path(options.grid)
+    path = Path(where)
     name = read(path).name if path.suffix == ".toml" else path.name
-    file = store.root / "plans" / f"{name}.json"
+    file = Path(root) / "plans" / f"{name}.json"
+    if not file.is_file():
+        raise StoreError(
+            f"The grid '{name}' was never run in the store '{root}'; run it first, or name its "
+            f"--store."
+        )
+    return _read_plan(file)
+
+
+def _read_plan(file: Path) -> dict[str, Any]:
     try:
         kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise StoreError(
-            f"The grid '{name}' was never run in the store '{options.store}'; "
-            f"run it first, or name its --store."
-        ) from error
     except (OSError, ValueError) as error:
         raise StoreError(f"The plan '{file}' cannot be read; run the grid again.") from error
     if not {"cells", "metrics", "grid", "versions"} <= set(kept):
         raise StoreError(f"The plan '{file}' is not complete; run the grid again.")
-    return kept, store
+    return kept
 
 
 def plan(options: argparse.Namespace) -> int:

@@ -105,6 +105,7 @@ def make_board(plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[R
         rows=[draft.row for draft in drafts],
         details=[draft.detail for draft in drafts],
         panels=[draft.panels for draft in drafts],
+        samples=[draft.values for draft in drafts],
         claims=[draft.claim for draft in drafts],
         quarantined=quarantined,
         failures=Counter(row["status"] for row in ended if row["status"] != Status.OK),

@@ -114,8 +114,9 @@ class Record:
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> str:
-        """Stable text; infinities are written as the strings "inf" and "-inf"."""
-        return json.dumps(_finite(dataclasses.asdict(self)), indent=1, sort_keys=True) + "\n"
+        """Stable text with a digest; infinities are written as the strings "inf" and "-inf"."""
+        raw = _finite(dataclasses.asdict(self))
+        return json.dumps({**raw, "digest": digest_of(raw)}, indent=1, sort_keys=True) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -134,10 +135,21 @@ class Record:
                 f"it has record version {version}, this Panelbench reads up to {SCHEMA_VERSION}; "
                 f"upgrade Panelbench"
             )
+        raw.pop("digest", None)  # `verify` checks it
         try:
             return cls(**{**raw, "status": Status(raw["status"])})
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(f"it is not a complete record ({error})") from error
+
+
+OF_THE_PLACE = {"log": "", "hardware": {}, "versions": {}}
+"""What of a record names a machine; it is left out of digests and of published archives."""
+
+
+def digest_of(raw: dict[str, Any]) -> str:
+    """A hash of what a record says, as JSON, whatever machine it comes from."""
+    kept = {name: value for name, value in raw.items() if name not in (*OF_THE_PLACE, "digest")}
+    return hashlib.sha256(canonical(kept).encode()).hexdigest()[:KEY_LENGTH]
 
 
 def _finite(value: Any) -> Any:  # noqa: ANN401 - JSON
@@ -204,6 +216,15 @@ def one_line(text: str) -> str:
     return words if len(words) <= 500 else f"{words[:480]} ... (see the log)"
 
 
+def content_hash(arrays: dict[str, Any], meta: dict[str, Any]) -> str:
+    """What contiguous arrays and their description are kept under."""
+    digest = hashlib.sha256(canonical([sorted(arrays), _finite(meta)]).encode())
+    for _, array in sorted(arrays.items()):
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()[:KEY_LENGTH]
+
+
 class Store:
     """A folder of records, releases and materialised datasets."""
 
@@ -258,11 +279,7 @@ class Store:
 
         names = sorted(arrays)
         plain = [np.ascontiguousarray(arrays[name]) for name in names]
-        digest = hashlib.sha256(canonical([names, _finite(meta)]).encode())
-        for array in plain:
-            digest.update(f"{array.dtype.str}{array.shape}".encode())
-            digest.update(array.tobytes())
-        key = digest.hexdigest()[:KEY_LENGTH]
+        key = content_hash(dict(zip(names, plain, strict=True)), meta)
         target = self.root / kind / key
         if target.is_dir():
             return key

@@ -89,6 +89,12 @@ def _differences(first: Sample, second: Sample) -> list[list[float]]:
     ]
 
 
+def difference(first: Sample, second: Sample) -> Interval | None:
+    """First less second with its interval, paired; None where no repeat is shared."""
+    found = _differences(first, second)
+    return interval(found) if found else None
+
+
 def paired_p(first: Sample, second: Sample) -> float:
     """Two-sided p-value of the paired t-test over shared repeats and cases; 1 where there are few.
 
@@ -152,12 +158,12 @@ def standings(entries: Mapping[str, Sample], *, lower: bool) -> dict[str, Standi
     for position, name in enumerate(order):
         if (leader, name) in apart:
             leader, group = name, group + 1
-        shared = _differences(entries[name], entries[order[0]])
+        gap = difference(entries[name], entries[order[0]]) if position else None
         result[name] = Standing(
             rank=position + 1,
             rank_lower=1 + sum((other, name) in apart for other in order[:position]),
             rank_upper=len(order) - sum((name, other) in apart for other in order[position + 1 :]),
             tie_group=group,
-            difference=interval(shared) if position and shared else None,
+            difference=gap,
         )
     return result

@@ -1,0 +1,197 @@
+"""A09, A02 and A15: folders merge in any order, boards are verified, compared and reproduced."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+
+import pytest
+
+from panelbench.record import digest_of
+
+
+def merged(bench, name, *stores, rc=0):
+    return bench("merge", *stores, "--to", bench.folder / name, rc=rc)
+
+
+@pytest.fixture
+def two(bench):
+    """One grid, its cells shared between two people; one of them had a failure too."""
+    grid = bench.grid(repeats=2, mechanisms=["fx-ok", "fx-raise", ("fx-ok", "{ shift = 0.5 }")])
+    bench.run(grid, rc=3)
+    ann, bob = bench.folder / "ann", bench.folder / "bob"
+    for root in (ann, bob):
+        shutil.copytree(bench.store, root)
+    for folder in ("records", "scores"):
+        names = sorted(path.name for path in (ann / folder).iterdir())
+        for index, name in enumerate(names):
+            ((ann, bob)[index % 2] / folder / name).unlink()
+    return grid, ann, bob
+
+
+def test_a09_two_folders_merge_to_the_same_board_in_either_order(bench, two):
+    grid, ann, bob = two
+    merged(bench, "one", ann, bob)
+    merged(bench, "other", bob, ann)
+    boards = []
+    for name in ("one", "other"):
+        path = bench.folder / f"{name}.csv"
+        bench("leaderboard", grid, "--store", bench.folder / name, "--csv", path)
+        boards.append(path.read_bytes())
+    assert boards[0] == boards[1] == (bench.store / "fx.csv").read_bytes()
+
+
+def test_a09_different_results_under_one_key_are_a_conflict(bench, two):
+    _, ann, bob = two
+    path = next(p for p in sorted((bench.store / "scores").iterdir()))
+    for root, by in ((ann, 0.0), (bob, 1.0)):
+        record = json.loads(path.read_text())
+        record["scores"][0]["value"] += by
+        (root / "scores" / path.name).write_text(json.dumps(record))
+    told = merged(bench, "one", ann, bob, rc=1).stdout
+    key = path.name.rsplit("-", 1)[0]
+    assert f"conflict: score {key}: 2 different results" in told
+    assert merged(bench, "other", bob, ann, rc=1).stdout == told
+    kept = [(bench.folder / n / "scores" / f"{key}-2.json").read_bytes() for n in ("one", "other")]
+    assert kept[0] == kept[1]
+
+
+def test_a09_an_attempt_that_went_well_counts_whatever_the_order(bench, two):
+    _, ann, bob = two
+    path = next(
+        p for p in sorted((bench.store / "records").iterdir()) if "fx-raise" in p.read_text()
+    )
+    good = json.loads(path.read_text()) | {"status": "ok", "error": "", "started": "2000-01-01"}
+    (ann / "records" / path.name).write_text(json.dumps(good))
+    (bob / "records" / path.name).write_text(path.read_text())
+    merged(bench, "one", ann, bob)
+    second = bench.folder / "one" / "records" / path.name.replace("-1.json", "-2.json")
+    assert json.loads(second.read_text())["status"] == "ok"
+
+
+def test_merging_into_a_folder_in_use_or_from_no_store_is_refused(bench, two):
+    _, ann, _ = two
+    assert "is not empty" in bench("merge", ann, "--to", ann, rc=1).stderr
+    assert "is no store" in bench("merge", bench.cache, "--to", bench.folder / "x", rc=1).stderr
+
+
+@pytest.fixture
+def public(bench):
+    grid = bench.grid(repeats=2, mechanisms=["fx-ok", "fx-nonprivate"])
+    bench.run(grid)
+    folder = bench.folder / "public"
+    bench("publish", grid, "--store", bench.store, "--to", folder)
+    return folder
+
+
+def altered(folder, change):
+    path = folder / "fx.jsonl.gz"
+    first, *lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    lines = change([json.loads(line) for line in lines])
+    text = "\n".join([first, *(json.dumps(line, sort_keys=True) for line in lines)])
+    path.write_bytes(gzip.compress(text.encode()))
+
+
+def test_a15_verify_finds_nothing_wrong_with_what_was_published_and_kept(bench, public):
+    assert "All is as it says" in bench("verify", public).stdout
+    assert "All is as it says" in bench("verify", bench.store).stdout
+
+
+def test_a15_verify_names_an_altered_score(bench, public):
+    def better(records):
+        score = next(r for r in records if r["what"] == "score")
+        score["scores"][0]["value"] /= 2
+        return records
+
+    altered(public, better)
+    told = bench("verify", public, rc=1).stdout
+    assert "was altered after it was written" in told
+    assert "fx.csv, line" in told
+
+
+def test_a15_verify_names_an_altered_csv(bench, public):
+    table = public / "fx.csv"
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join([*lines[:-1], lines[-1].replace("fx", "FX", 1)]) + "\n")
+    told = bench("verify", public, rc=1).stdout
+    assert f"fx.csv, line {len(lines)}, is not what the records give" in told
+    assert "1 problems" in told
+
+
+def test_a15_verify_names_missing_cells(bench, public):
+    altered(public, lambda records: [r for r in records if r["what"] == "score"])
+    assert "4 of 4 planned cells have no record" in bench("verify", public, rc=1).stdout
+
+
+def test_a15_verify_settles_claims_again(bench, public):
+    def bolder(records):
+        cell = next(r for r in records if r["what"] == "cell" and r["subject"]["repeat"] == 0
+                    and r["guarantee"]["ledger"])  # fmt: skip
+        for event in cell["guarantee"]["ledger"]:
+            event["scale" if "scale" in event else "stddev"] /= 2
+        return [{**r, "digest": digest_of(r)} for r in records]
+
+    altered(public, bolder)
+    told = bench("verify", public, rc=1).stdout
+    assert "its guarantee exceeds the budget" in told
+    assert "settles to epsilon" in told
+
+
+def test_a15_verify_names_a_release_that_is_not_its_hash(bench, public):
+    assert public.is_dir()
+    folder = next((bench.store / "releases").iterdir())
+    meta = folder / "meta.json"
+    meta.write_text(
+        meta.read_text().replace('"info": {', '"info": {"x": 1, ', 1).replace(", }", "}")
+    )
+    told = bench("verify", bench.store, rc=1).stdout
+    assert f"releases/{folder.name} is not what its hash says" in told
+
+
+def test_a02_a_recorded_cell_is_reproduced_to_the_bit(bench):
+    bench.run(bench.grid(repeats=2))
+    path = max((bench.store / "records").iterdir())
+    told = bench("reproduce", path)
+    assert told.stdout.startswith("identical")
+
+
+def test_a02_reproduce_says_what_differs_and_what_changed(bench):
+    bench.run(bench.grid())
+    path = next((bench.store / "scores").iterdir())
+    record = json.loads(path.read_text())
+    record["scores"][0]["value"] += 0.25
+    path.write_text(json.dumps(record))
+    cell = next((bench.store / "records").iterdir())
+    raw = json.loads(cell.read_text())
+    raw["subject"]["hashes"]["code"] = "0" * 16
+    cell.write_text(json.dumps(raw))
+    told = bench("reproduce", cell, rc=3).stdout
+    assert told.startswith("different")
+    assert "changed since: code" in told
+    assert "<- differs" in told
+
+
+def test_compare_tells_what_is_surely_worse_and_exits_with_three(bench):
+    board = {}
+    for name, shift in (("a", 0.0), ("b", 5.0)):
+        grid = bench.grid(name=name, repeats=5, mechanisms=["fx-ok"])
+        bench.run(grid)
+        bench("publish", grid, "--store", bench.store, "--to", bench.folder)
+        board[name] = path = bench.folder / f"{name}.jsonl.gz"
+
+        def worse(lines, shift=shift):
+            for line in lines:
+                for score in line["scores"]:
+                    score["value"] += shift * (
+                        1 + line["subject"].get("stream", {}).get("repeat", 0) / 99
+                    )
+            return lines
+
+        first, *lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+        texts = [json.dumps(line) for line in worse([json.loads(line) for line in lines])]
+        path.write_bytes(gzip.compress("\n".join([first, *texts]).encode()))
+    assert "0 separated" in bench("compare", board["a"], board["a"]).stdout
+    told = bench("compare", board["a"], board["b"], rc=3).stdout
+    assert told.startswith("WORSE")
+    assert bench("compare", board["b"], board["a"]).stdout.startswith("better")
