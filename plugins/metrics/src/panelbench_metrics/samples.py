@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,30 @@ def finite(value: float | np.floating[Any]) -> float:
     return min(float(value), LARGEST)
 
 
-def tables_of(reference: Dataset, release: Release) -> tuple[UserTables, SyntheticTables]:
-    """The arguments of `Metric.score`, checked to be user tables.
+def check_rows(rows: int | None) -> None:
+    """Check the field that says to how many rows tables are cut.
 
     Raises:
-        DataError: Where they are of another kind, or the dataset has no test users.
+        ValueError: Where it is neither None nor at least 1.
+    """
+    if rows is not None and rows < 1:
+        raise ValueError(f"rows must be at least 1, or left out for whole tables, got {rows}.")
+
+
+def tables_of(
+    reference: Dataset, release: Release, *, rows: int | None = None
+) -> tuple[UserTables, SyntheticTables]:
+    """The arguments of `Metric.score`, checked to be user tables, cut where asked.
+
+    Args:
+        reference: The dataset.
+        release: The release.
+        rows: Keep the first so many rows of every table, real or synthetic, and drop shorter
+            tables: what mechanisms of fixed-length tables are given. None keeps all.
+
+    Raises:
+        DataError: Where they are of another kind, the dataset has no test users, or no table of
+            the test users or of the release is that long.
     """
     if not isinstance(reference, UserTables) or not isinstance(release, SyntheticTables):
         raise DataError(
@@ -34,7 +54,28 @@ def tables_of(reference: Dataset, release: Release) -> tuple[UserTables, Synthet
         )
     if not len(reference.test):
         raise DataError("The dataset has no test users, which this metric compares with.")
-    return reference, release
+    if rows is None:
+        return reference, release
+    schema = dataclasses.replace(
+        reference.schema, min_rows=min(rows, reference.schema.min_rows), max_rows=rows
+    )
+    cut = {
+        "train": _first_rows(reference.train, rows),
+        "test": _first_rows(reference.test, rows),
+        "release": _first_rows(release.frame, rows),
+    }
+    for name in ("test", "release"):
+        if not len(cut[name]):
+            raise DataError(f"No table of the {name} has {rows} rows; give a smaller `rows`.")
+    return (
+        dataclasses.replace(reference, schema=schema, train=cut["train"], test=cut["test"]),
+        dataclasses.replace(release, schema=schema, frame=cut["release"]),
+    )
+
+
+def _first_rows(frame: pd.DataFrame, rows: int) -> pd.DataFrame:
+    tables = frame.groupby("user")["user"]
+    return frame[(tables.transform("size") >= rows) & (tables.cumcount() < rows)]
 
 
 def remaining_train(reference: UserTables, release: SyntheticTables) -> pd.DataFrame:
@@ -57,6 +98,12 @@ def floor_sample(
     size = min(len(users), release.frame["user"].nunique())
     chosen = rng.choice(users, size=size, replace=False)
     return train[train["user"].isin(chosen)]
+
+
+def some_users(frame: pd.DataFrame, most: int, seed: int) -> np.ndarray:
+    """At most so many users, sorted; frames with as many users give the same places."""
+    users = frame["user"].unique()
+    return users[np.sort(np.random.default_rng(seed).permutation(len(users))[:most])]
 
 
 def public_width(column: Column) -> float | None:

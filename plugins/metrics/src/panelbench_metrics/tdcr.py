@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from panelbench import USER_TABLES, Metric, Scale, Score
-from panelbench_metrics.samples import column_scale, remaining_train, tables_of
+from panelbench_metrics.samples import (
+    check_rows,
+    column_scale,
+    remaining_train,
+    some_users,
+    tables_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -55,6 +61,8 @@ class Tdcr(Metric):
         max_reference: How many training tables they are compared with at most, chosen at random.
         threads: How many threads to use, at most; `NUMBA_NUM_THREADS` caps it too. Scores do not
             depend on it.
+        rows: Cut every table to its first so many rows and drop shorter ones; None for whole
+            tables.
     """
 
     name: ClassVar[str] = "tdcr"
@@ -67,11 +75,13 @@ class Tdcr(Metric):
     max_tables: int = 1000
     max_reference: int = 5000
     threads: int = 1
+    rows: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_tables", "max_reference", "threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        check_rows(self.rows)
 
     def score(
         self, reference: Dataset, release: Release, *, rng: np.random.Generator
@@ -80,7 +90,7 @@ class Tdcr(Metric):
         # numba takes a second to import, which the other metrics need not pay
         from panelbench_metrics.nearest import nearest_distances  # noqa: PLC0415
 
-        tables, synthetic = tables_of(reference, release)
+        tables, synthetic = tables_of(reference, release, rows=self.rows)
         columns = tables.schema.numeric
         if not columns:
             return
@@ -90,8 +100,8 @@ class Tdcr(Metric):
         if not len(users):
             yield from (Score(component=name, value=WORST) for name in self.components)
             return
-        fake = _packed(synthetic.frame, _some(synthetic.frame, self.max_tables, seed), columns)
-        real = _packed(tables.test, _some(tables.test, self.max_tables, seed), columns)
+        fake = _packed(synthetic.frame, some_users(synthetic.frame, self.max_tables, seed), columns)
+        real = _packed(tables.test, some_users(tables.test, self.max_tables, seed), columns)
         near = np.sort(users[: self.max_reference])
         others = np.sort(users[-len(fake.rows) :])
         known, held_out = _packed(train, near, columns), _packed(train, others, columns)
@@ -142,12 +152,6 @@ def divergence(a: np.ndarray, b: np.ndarray) -> float:
     middle = (shares[0] + shares[1]) / 2
     total = sum(float(np.sum(share * np.log(share / middle))) for share in shares)
     return min(math.sqrt(max(total / 2, 0.0)), WORST)
-
-
-def _some(frame: pd.DataFrame, most: int, seed: int) -> np.ndarray:
-    """At most so many users, sorted; frames with as many users give the same places."""
-    users = frame["user"].unique()
-    return users[np.sort(np.random.default_rng(seed).permutation(len(users))[:most])]
 
 
 def _packed(frame: pd.DataFrame, users: np.ndarray, columns: tuple[Column, ...]) -> Packed:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from panelbench import USER_TABLES, Metric, Scale, Score
-from panelbench_metrics.samples import floor_sample, remaining_train, tables_of
+from panelbench_metrics.samples import check_rows, floor_sample, remaining_train, tables_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,17 +34,26 @@ class TransitionError(Metric):
     (Rosenblatt et al. 2026, arXiv:2602.02766; there it compares with the training users).
 
     A release whose tables have one row each has the zero matrix. No column left: no score.
+
+    Attributes:
+        rows: Cut every table to its first so many rows and drop shorter ones; None for whole
+            tables.
     """
 
     name: ClassVar[str] = "transition-error"
     kind: ClassVar[str] = USER_TABLES
     components: ClassVar[Mapping[str, Scale]] = {"error": Scale(upper=math.sqrt(2 * STATES))}
 
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        check_rows(self.rows)
+
     def score(
         self, reference: Dataset, release: Release, *, rng: np.random.Generator
     ) -> Iterator[Score]:
         """Compare the release with the test users."""
-        tables, synthetic = tables_of(reference, release)
+        tables, synthetic = tables_of(reference, release, rows=self.rows)
         train = remaining_train(tables, synthetic)
         edges = {c.name: _inner_edges(train[c.name].to_numpy()) for c in tables.schema.numeric}
         edges = {name: inner for name, inner in edges.items() if len(inner)}
