@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
+if TYPE_CHECKING:
     from panelbench_fusion.ledger import Ledger
 
 
@@ -91,3 +91,43 @@ class OnlineChannel:
         noise: np.ndarray = self._rng.standard_normal((*gains.shape, self._sums.shape[-1]))
         noise += gains[..., None] * self._sums[:, k]
         return noise, gains
+
+
+class LiveChannel:
+    """`OnlineChannel` for one window whose sums come in one step at a time.
+
+    Args:
+        ledger: What may be spent, for one path.
+        steps: Steps of the window.
+        rng: The source of the noise.
+    """
+
+    def __init__(self, ledger: Ledger, *, steps: int, rng: np.random.Generator) -> None:
+        self._ledger = ledger
+        self._rng = rng
+        self._left = steps
+
+    def check(self) -> None:
+        """Refuse where no step is left to be released."""
+        if self._left == 0:
+            raise RuntimeError("All steps of the window were released; a window is released once.")
+
+    def step(self, asked: float, sums: np.ndarray) -> tuple[np.ndarray, float]:
+        """Release the next step.
+
+        Args:
+            asked: The gain before the clip; chosen from what is public.
+            sums: S_k, shape (size,).
+
+        Returns:
+            Z_k, and the gain that was applied.
+
+        Raises:
+            RuntimeError: Where all steps of the window were released.
+        """
+        self.check()
+        self._left -= 1
+        gain = float(self._ledger.charge(np.asarray(asked)))
+        noise: np.ndarray = self._rng.standard_normal(len(sums))
+        noise += gain * sums
+        return noise, gain

@@ -139,6 +139,15 @@ class Feature:
         """(w_c, w_v, w_v, ...), shape (size,)."""
         return np.array([self.count_weight] + [self.value_weight] * len(self.values))
 
+    def counted(self, observations: np.ndarray, present: np.ndarray) -> np.ndarray:
+        """Which reports count; shapes as in `unit_contributions`."""
+        used = np.zeros(len(self.lower), dtype=bool)
+        used[list(self.values)] = True
+        inside = (observations >= self.lower) & (observations <= self.upper)
+        usable = (np.isfinite(observations) & (inside | used)).all(axis=-1)
+        counted: np.ndarray = present & usable
+        return counted
+
     def unit_contributions(
         self, observations: np.ndarray, present: np.ndarray, *, single_visit: bool = False
     ) -> np.ndarray:
@@ -153,10 +162,8 @@ class Feature:
         Returns:
             Shape (..., sensors, size), exactly 0 where absent.
         """
-        used = np.isin(np.arange(len(self.lower)), self.values)
         finite = np.isfinite(observations)
-        inside = (observations >= self.lower) & (observations <= self.upper)
-        counted = present & (finite & (inside | used)).all(axis=-1)
+        counted = self.counted(observations, present)
         if single_visit:
             counted = first_visit(counted)
         f = np.zeros((*present.shape, self.size))

@@ -64,20 +64,21 @@ class Lattice:
             Shape (..., cells).
         """
         lead = present.shape[:-1]
-        counts = self.base.unit_contributions(observations, present)[..., 0] > 0
-        counted = counts.reshape(-1, present.shape[-1])
-        group, _ = np.nonzero(counted)
-        seen = observations.reshape(*counted.shape, -1)[counted]
-        low, high = self.base.lower[list(self.columns)], self.base.upper[list(self.columns)]
-        scaled = np.clip((seen[:, list(self.columns)] - low) / (high - low), 0, 1) * (NODES - 1)
+        counted = self.base.counted(observations, present).reshape(-1, present.shape[-1])
+        group, sensor = np.nonzero(counted)
+        columns = list(self.columns)
+        seen = observations.reshape(*counted.shape, -1)[group, sensor][:, columns]
+        low, high = self.base.lower[columns], self.base.upper[columns]
+        scaled = np.clip((seen - low) / (high - low), 0, 1) * (NODES - 1)
         first = np.minimum(scaled.astype(np.int64), NODES - 2)
         rest = scaled - first
-        total = np.zeros(len(counted) * self.cells)
-        stride = NODES ** np.arange(len(self.columns))[::-1]
-        for corner in itertools.product((0, 1), repeat=len(self.columns)):
-            share = np.where(np.array(corner) == 1, rest, 1 - rest).prod(axis=1)
-            cell = ((first + np.array(corner)) * stride).sum(axis=1)
-            total += np.bincount(group * self.cells + cell, share, minlength=len(total))
+        cell, share = group[None] * self.cells, np.ones((1, len(group)))
+        for place in range(len(columns)):
+            stride = NODES ** (len(columns) - 1 - place)
+            near = cell + first[:, place] * stride
+            cell = np.concatenate([near, near + stride])
+            share = np.concatenate([share * (1 - rest[:, place]), share * rest[:, place]])
+        total = np.bincount(cell.ravel(), share.ravel(), minlength=len(counted) * self.cells)
         return total.reshape(*lead, self.cells)
 
 
