@@ -60,9 +60,13 @@ def uniform(dataset, seed=0, **fields):
     return SchemaUniform(**fields).release(dataset, UNLIMITED, rng=np.random.default_rng(seed))
 
 
-def test_the_plugin_registers_a_reference_and_a_baseline():
+def test_the_plugin_registers_references_and_a_baseline():
     roles = {mechanism.name: mechanism.role for mechanism in register_mechanisms()}
-    assert roles == {"real-subsample": Role.REFERENCE, "schema-uniform": Role.BASELINE}
+    assert roles == {
+        "real-subsample": Role.REFERENCE,
+        "schema-uniform": Role.BASELINE,
+        "llm-prompting": Role.REFERENCE,
+    }
 
 
 def test_a_subsample_is_made_of_the_tables_of_its_copied_users(dataset):
@@ -82,6 +86,16 @@ def test_what_remains_of_train_is_disjoint_from_a_subsample(dataset):
     release = subsample(dataset, size=100)
     remaining = dataset.train[~dataset.train["user"].isin(release.copied_users)]
     assert remaining["user"].nunique() == 100
+    assert not set(remaining["x"]) & set(release.frame["x"])
+
+
+@pytest.mark.parametrize("size", [100, 1000, 10_000])
+def test_subsamples_of_the_published_sizes_are_disjoint_from_the_rest(size):
+    many = UserTables(schema=SCHEMA, train=frame(np.arange(20_000)), test=frame(np.array([30_000])))
+    release = subsample(many, size=size)
+    remaining = many.train[~many.train["user"].isin(release.copied_users)]
+    assert release.frame["user"].nunique() == size
+    assert remaining["user"].nunique() == 20_000 - size
     assert not set(remaining["x"]) & set(release.frame["x"])
 
 
