@@ -64,7 +64,8 @@ def read(path, **fields):
     return read_recordings(path, **given)
 
 
-def test_26_the_first_row_is_10_784_m_at_12_192_m_per_s_at_07_49_40_2(tmp_path):
+def test_p26_the_first_row_is_10_784_m_at_12_192_m_per_s_at_07_49_40_2(tmp_path):
+    """Failed when a foot was 1 / 3.281 m."""
     path = tmp_path / "native.txt"
     path.write_text(FIRST_ROW + "\n")
     (recording,) = read(path)
@@ -73,7 +74,8 @@ def test_26_the_first_row_is_10_784_m_at_12_192_m_per_s_at_07_49_40_2(tmp_path):
     assert local_time(recording.start_ms) == "2005-06-15T07:49:40.200-07:00"
 
 
-def test_25_no_vehicle_is_in_two_splits_and_no_window_crosses_a_block(folder):
+def test_p25_no_vehicle_is_in_two_splits_and_no_window_crosses_a_block(folder):
+    """Failed when blocks had no gap between them."""
     data = load(vehicles(), folder)
     seen = {split: set() for split in Split}
     spans = {split: [] for split in Split}

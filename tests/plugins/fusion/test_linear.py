@@ -212,6 +212,7 @@ def _visits(rng, feature, single_visit, steps):
     ids=["rdp", "dp"],
 )
 def test_p27_a_channel_spends_all_of_its_budget_and_no_more(mechanism, data, budget, relation):
+    """Failed when channels were scaled to 0.9, and to 1.1, of the budget."""
     budget = dataclasses.replace(budget, relation=relation)
     found = release(mechanism, data, budget)
     assert excess(found.guarantee, budget, unit=PrivacyUnit.SENSOR_TRAJECTORY) is None
@@ -241,6 +242,7 @@ def test_p02_no_vehicle_or_a_thousand_leave_channel_and_ledger_unchanged(mechani
 
 
 def test_p13_p14_noise_of_a_matrix_channel_is_standard_normal_whatever_the_data():
+    """Failed when the coordinates of a step shared their noise, and when it grew with the sums."""
     # 200 x 40 x 20 x 2 = 320,000 numbers; five standard errors: false alarm 6e-7 each
     matrix = np.tril(np.random.default_rng(7).normal(size=(40, 40)))
     noise = []

@@ -114,6 +114,7 @@ def test_a_sensor_that_stays_comes_or_goes_counts_as_it_does():
 
 
 def test_p06_p08_a_sensor_adds_its_own_sums_whoever_else_is_there():
+    """Failed when the sum was divided by the number of sensors."""
     rng = np.random.default_rng(2)
     seen, there = whatever(rng, sensors=50, steps=12)
     feature = feature_of(REPLACE)
@@ -268,6 +269,7 @@ def test_one_passage_a_window_is_worth_more_than_one_visit(relation):
     ids=["rdp", "dp"],
 )
 def test_p27_all_of_the_budget_is_spent_and_no_more(data, budget, relation):
+    """Failed when channels were scaled to 0.9, and to 1.1, of the budget."""
     budget = dataclasses.replace(budget, relation=relation)
     found = release(data, budget)
     assert excess(found.guarantee, budget, unit=PrivacyUnit.SENSOR_TRAJECTORY) is None
@@ -279,6 +281,7 @@ def test_p27_all_of_the_budget_is_spent_and_no_more(data, budget, relation):
 
 
 def test_p02_p16_no_vehicle_or_a_thousand_leave_channel_and_ledger_unchanged(data):
+    """Failed when the band of values was taken over all windows, protected ones too."""
     window = data.episodes(Split.TEST)[0]
     before = release(data)
     for present in (False, True):

@@ -21,6 +21,7 @@ from panelbench import (
     Split,
 )
 from panelbench.accounting import excess, settle
+from panelbench_datasets import files, windows
 from panelbench_fusion import channel, estimator, gain, pipeline
 from panelbench_fusion.feature import Feature
 from panelbench_fusion.references import Nonprivate, Prior
@@ -100,6 +101,7 @@ def crowd(sensors):
 
 @pytest.mark.parametrize("extra", [0, 1000])
 def test_p02_no_vehicle_or_a_thousand_leave_gains_and_ledger_unchanged_and_all_steps_emitted(extra):
+    """Failed when the band of values was taken over all windows, protected ones too."""
     data = made(np.random.default_rng(1), windows=(40, 6, 4))
     before = run(Uniform(draws=2), data)
     seen, there = crowd(1200)
@@ -115,6 +117,7 @@ def test_p02_no_vehicle_or_a_thousand_leave_gains_and_ledger_unchanged_and_all_s
 
 
 def test_p02_a_report_that_is_not_a_number_or_off_the_segment_counts_as_absent():
+    """Failed when a position off the segment was let through."""
     feature = Feature.of(SCHEMA, count_weight=0.6, values=("speed",))
     bad = np.array([[np.nan, 5.0], [5.0, np.nan], [np.inf, 5.0], [5.0, -np.inf], [-1.0, 5.0]])
     f = feature.contributions(bad, np.ones(len(bad), dtype=bool))
@@ -137,6 +140,7 @@ def reports(rng, count):
 @RELATIONS
 @pytest.mark.parametrize("weight", [0.05, 0.3, 0.6, 1.0])
 def test_p05_one_sensor_moves_the_sum_by_at_most_the_declared_norm(relation, weight):
+    """Failed when the weights of values were not normalised."""
     feature = Feature.of(SCHEMA, count_weight=weight, values=("speed",))
     seen, there = reports(np.random.default_rng(2), 1000)
     f = feature.contributions(seen, there)
@@ -154,6 +158,7 @@ def test_p05_one_sensor_moves_the_sum_by_at_most_the_declared_norm(relation, wei
 
 
 def test_p06_changing_one_sensor_leaves_the_contributions_of_the_others_bit_identical():
+    """Failed when the mean over sensors was taken off the values."""
     feature = Feature.of(SCHEMA, count_weight=0.6, values=("speed",))
     rng = np.random.default_rng(3)
     seen, there = reports(rng, 50)
@@ -166,8 +171,35 @@ def test_p06_changing_one_sensor_leaves_the_contributions_of_the_others_bit_iden
         np.testing.assert_array_equal(after[rest], before[rest])
 
 
+def test_p07_a_device_that_reports_twice_in_a_step_has_one_slot_and_one_contribution():
+    """Failed when a row of the recording, not a vehicle, had a slot: twice the contribution."""
+    rng = np.random.default_rng(11)
+    frame = np.repeat(np.arange(20), 6)
+    rows = {"frame": frame, "vehicle": np.tile(np.arange(6), 20)}
+    rows |= {"position": rng.uniform(0, 400, 120), "speed": rng.uniform(0, 30, 120)}
+    again = {name: np.repeat(values, 2) for name, values in rows.items()}
+    again["position"] = again["position"] + np.tile([0.0, 1.0], 120) * (again["position"] < 399)
+    windowing = windows.Windowing(
+        steps=4, segment_m=400.0, lanes=1, reporters=1.0, gap_seconds=0.0, blocked=False
+    )
+    feature = Feature.of(SCHEMA, count_weight=0.6, values=("speed",))
+    sums = []
+    for one in (rows, again):
+        data = windows.sensor_streams(
+            [windows.Period(**one, frames=20)],
+            windowing,
+            rng=np.random.default_rng(0),
+            title="A recording",
+            repairs=files.Repairs(),
+        )
+        assert data.present.shape[-1] == 6
+        sums.append(feature.sums(data.observations, data.present))
+    np.testing.assert_allclose(sums[0], sums[1], atol=1e-12)
+
+
 @pytest.mark.parametrize("density", [0, 1, 500])
 def test_p08_a_vehicle_adds_exactly_its_contribution_at_any_density(density):
+    """Failed when the sum was divided by the number of sensors."""
     feature = Feature.of(SCHEMA, count_weight=0.6, values=("speed",))
     seen, there = crowd(density + 1)
     own = feature.contributions(seen[:, -1:], there[:, -1:])[:, 0]
@@ -178,6 +210,7 @@ def test_p08_a_vehicle_adds_exactly_its_contribution_at_any_density(density):
 
 @RELATIONS
 def test_p10_what_a_step_is_charged_is_the_largest_shift_of_its_mean_by_brute_force(relation):
+    """Failed when a sensitivity of 0.9 was declared."""
     feature = Feature.of(SCHEMA, count_weight=0.6, values=("speed",))
     budget = Budget.renyi_dp(4.0, 1.5, relation=relation)
     sensitivity = feature.l2_sensitivity(relation)
@@ -191,6 +224,7 @@ def test_p10_what_a_step_is_charged_is_the_largest_shift_of_its_mean_by_brute_fo
 
 
 def test_p13_noise_is_standard_normal_and_independent_across_all_axes():
+    """Failed when one noise served all draws."""
     # 200 x 40 x 30 x 2 = 480,000 numbers; five standard errors: false alarm 6e-7 each
     rng = np.random.default_rng(5)
     sums = rng.uniform(0, 100, (40, STEPS, 2))
@@ -209,6 +243,7 @@ def test_p13_noise_is_standard_normal_and_independent_across_all_axes():
 
 
 def test_p14_the_noise_does_not_depend_on_the_data():
+    """Failed when the noise grew with the sums."""
     gains = np.full(STEPS, 0.1)
     noise = [
         channel.fused(sums, gains, draws=3, rng=np.random.default_rng(6)) - 0.1 * sums
@@ -218,6 +253,7 @@ def test_p14_the_noise_does_not_depend_on_the_data():
 
 
 def test_p15_gains_and_filter_work_without_the_protected_reports(data):
+    """Failed when the band of values was taken over all windows."""
     poisoned = np.array(data.observations)
     poisoned[data.episodes(Split.TEST)] = 1e300
     worse = dataclasses.replace(data.for_mechanism(), observations=poisoned)
@@ -237,6 +273,7 @@ def test_p15_gains_and_filter_work_without_the_protected_reports(data):
 
 
 def test_p20_the_distinguishability_of_the_worst_neighbors_is_the_charged_mu():
+    """Failed when gains were 5 % larger than what was charged for."""
     feature = Feature.of(SCHEMA, count_weight=0.6, values=("speed",))
     gains = gain.constant_gains(BUDGET, steps=STEPS, l2_sensitivity=1.0)
     worst = np.broadcast_to(np.array([5.0, 40.0]), (STEPS, 1, 2))
@@ -255,6 +292,7 @@ def test_p20_the_distinguishability_of_the_worst_neighbors_is_the_charged_mu():
 
 
 def test_p22_the_note_prints_the_guarantee_of_a_window_and_of_a_trip(data):
+    """Failed when a trip was said to cost what a window costs."""
     note = run(Uniform(draws=1, trip_windows=3), data).guarantee.note
     assert "Per window of 6 s: (2, 1.5)-RDP = 0.75-zCDP = 1.225-GDP = (5.545, 1e-05)-DP" in note
     assert "W = 3: (2, 4.5)-RDP = 2.25-zCDP = 2.121-GDP" in note
@@ -267,6 +305,7 @@ def test_p22_the_note_prints_the_guarantee_of_a_window_and_of_a_trip(data):
     ids=["rdp", "dp", "zcdp"],
 )
 def test_p27_uniform_spends_all_of_its_budget_and_no_more(data, budget, relation):
+    """Failed when the budget was divided by one step more, and for gains 5 % too large."""
     budget = dataclasses.replace(budget, relation=relation)
     release = run(Uniform(draws=1), data, budget)
     assert excess(release.guarantee, budget, unit=PrivacyUnit.SENSOR_TRAJECTORY) is None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
 
 from panelbench import SENSOR_STREAMS, Mechanism, NeighboringRelation, Notion
 from panelbench_fusion.feature import unfit
@@ -12,14 +15,15 @@ from panelbench_fusion.gain import constant_gains
 from panelbench_fusion.pipeline import check_weight, plan, streams
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from panelbench import Budget, Dataset, Estimates, Schema
+    from panelbench import Budget, Dataset, Estimates, Schema, SensorStreams
+    from panelbench_fusion.checkpoint import Shelf
     from panelbench_fusion.feature import Feature
     from panelbench_fusion.online import Prepared
 
 STARTS = ("open-loop", "uniform")
 FEATURES = ("learnt", "fixed")
+AFTERWARDS = ("draws", "trip_windows")
+"""Parameters that training does not depend on."""
 REPLACE = NeighboringRelation.REPLACE_ONE
 PUBLIC = (
     "the schema with its bounds",
@@ -89,6 +93,7 @@ class Trained(Mechanism):
         training.use_threads()
         data = streams(dataset)
         steps = data.schema.max_rows
+        shelf = self._shelf(data, budget, rng)
 
         def gains_of(feature: Feature) -> np.ndarray:
             sensitivity = feature.l2_sensitivity(budget.relation)
@@ -107,7 +112,7 @@ class Trained(Mechanism):
         looks: list[float] = []
         if self.feature == "learnt":
             feature, looks = online.learn_feature(
-                data, chosen, budget, updates=self.feature_updates, rng=rng
+                data, chosen, budget, updates=self.feature_updates, rng=rng, shelf=shelf
             )
         width, start = self._policy()
         prepared = online.prepare(
@@ -117,8 +122,9 @@ class Trained(Mechanism):
             budget,
             online.Shape(rank=self.rank, memory=self.memory, width=width, start=start),
             rng=rng,
+            shelf=shelf,
         )
-        self._train(prepared)
+        self._train(prepared, shelf)
         return online.release(
             data,
             feature,
@@ -139,15 +145,29 @@ class Trained(Mechanism):
             rng=rng,
         )
 
+    def _shelf(self, data: SensorStreams, budget: Budget, rng: np.random.Generator) -> Shelf:
+        """Where checkpoints of this training lie; test windows do not tell."""
+        from panelbench_fusion import checkpoint, online  # noqa: PLC0415 - torch loads only here
+
+        known = np.concatenate(online.known_episodes(data))
+        parameters = dataclasses.asdict(self)
+        for name in AFTERWARDS:
+            del parameters[name]
+        return checkpoint.shelf_for(
+            (data.split[known], data.state[known], data.observations[known], data.present[known]),
+            (self.name, sorted(parameters.items()), budget, data.schema),
+            rng.bit_generator.state,
+        )
+
     def _policy(self) -> tuple[int, Literal["open-loop", "uniform"]]:
         """Hidden width of the policy, 0 for a fixed schedule, and the schedule it starts from."""
         return 0, "uniform"
 
-    def _train(self, prepared: Prepared) -> None:
+    def _train(self, prepared: Prepared, shelf: Shelf) -> None:
         """Train what is to be trained."""
-        self._pathwise(prepared, policy_rate=0.0)
+        self._pathwise(prepared, shelf, policy_rate=0.0)
 
-    def _pathwise(self, prepared: Prepared, *, policy_rate: float) -> None:
+    def _pathwise(self, prepared: Prepared, shelf: Shelf, *, policy_rate: float) -> None:
         from panelbench_fusion import training  # noqa: PLC0415 - torch loads only here
 
         training.train_pathwise(
@@ -157,6 +177,7 @@ class Trained(Mechanism):
             training.Pathwise(batch=self.batch, estimator_rate=3e-3, policy_rate=policy_rate),
             updates=training.updates_for(self.updates, prepared.train.state.numel()),
             generator=prepared.generator,
+            shelf=shelf,
         )
 
 
@@ -244,8 +265,8 @@ class Adaptive(Trained):
     def _policy(self) -> tuple[int, Literal["open-loop", "uniform"]]:
         return self.width, self.start
 
-    def _train(self, prepared: Prepared) -> None:
-        self._pathwise(prepared, policy_rate=3e-3)
+    def _train(self, prepared: Prepared, shelf: Shelf) -> None:
+        self._pathwise(prepared, shelf, policy_rate=3e-3)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from panelbench_fusion.adaptive import Trained, check_start
 
 if TYPE_CHECKING:
+    from panelbench_fusion.checkpoint import Shelf
     from panelbench_fusion.online import Prepared
 
 
@@ -63,7 +64,7 @@ class AdaptivePpo(Trained):
     def _policy(self) -> tuple[int, Literal["open-loop", "uniform"]]:
         return self.width, self.start
 
-    def _train(self, prepared: Prepared) -> None:
+    def _train(self, prepared: Prepared, shelf: Shelf) -> None:
         from panelbench_fusion import ppo, training  # noqa: PLC0415 - torch loads only here
 
         size = prepared.train.state.numel()
@@ -79,4 +80,5 @@ class AdaptivePpo(Trained):
                 estimator_rate=3e-3,
             ),
             generator=prepared.generator,
+            shelf=shelf,
         )

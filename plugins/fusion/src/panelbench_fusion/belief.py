@@ -40,6 +40,10 @@ class Filter:
         """`model` in the number format `dtype`."""
         return cls(**{name: torch.as_tensor(v, dtype=dtype) for name, v in vars(model).items()})
 
+    def on(self, device: torch.device) -> Self:
+        """The same on a device."""
+        return type(self)(**{name: value.to(device) for name, value in vars(self).items()})
+
     @property
     def steps(self) -> int:
         """K."""
@@ -48,7 +52,7 @@ class Filter:
     def start(self, paths: tuple[int, ...]) -> Belief:
         """The belief before any output."""
         rank = self.state_loading.shape[1]
-        unit = torch.eye(rank, dtype=self.state_mean.dtype)
+        unit = torch.eye(rank, dtype=self.state_mean.dtype, device=self.state_mean.device)
         return Belief(mean=unit.new_zeros((*paths, rank)), covariance=unit.expand(*paths, -1, -1))
 
     def estimate(self, belief: Belief, k: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from panelbench import NeighboringRelation
+from panelbench_fusion.checkpoint import NOWHERE, Checkpoint, Dice
 from panelbench_fusion.networks import initialise
 from panelbench_fusion.tabled import Lattice, TabledFeature
 
 if TYPE_CHECKING:
+    from panelbench_fusion.checkpoint import Shelf
     from panelbench_fusion.estimator import Regularisation
     from panelbench_fusion.feature import Feature
 
 WIDTH = 32
 RATE = 1e-2
+KEEP_EVERY = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +119,7 @@ def learnt_feature(
     how: Regularisation,
     updates: int,
     generator: torch.Generator,
+    shelf: Shelf = NOWHERE,
 ) -> tuple[TabledFeature, list[float]]:
     """A table from an MLP over the nodes that lowers the error of the best linear filter.
 
@@ -132,6 +136,7 @@ def learnt_feature(
         how: How the filter is regularised.
         updates: Gradient steps.
         generator: Of weights and halves.
+        shelf: Where training puts down its state now and then, to go on from.
 
     Returns:
         The feature, and the validation error after each update that was looked at.
@@ -154,26 +159,56 @@ def learnt_feature(
     ).double()
     initialise(net, generator)
     optimizer = torch.optim.Adam(net.parameters(), lr=RATE)
-    best, kept, history = float("inf"), start, []
-    for update in range(updates + 1):
+    best = _Best(start)
+    checkpoint = Checkpoint(
+        shelf,
+        "feature",
+        {"net": net, "optimizer": optimizer, "best": best, "dice": Dice(generator)},
+    )
+    for update in range(checkpoint.resume(), updates + 1):
         # Nothing is added before the first update, so that the first look is the fixed feature.
         table = _normalised(start + (0.3 * net(nodes) if update else 0.0), relation)
         if update % 5 == 0 or update == updates:
             with torch.no_grad():
-                error = float(held_out_error(known, held, table, gain, how))
-            history.append(error)
-            if error < best:
-                best, kept = error, table.detach().clone()
+                best.hear(float(held_out_error(known, held, table, gain, how)), table)
         order = torch.randperm(len(known.state), generator=generator)
         half = max(1, len(order) // 2)
         table = _normalised(start + 0.3 * net(nodes), relation)
         loss = held_out_error(known.part(order[half:]), known.part(order[:half]), table, gain, how)
         optimizer.zero_grad()
-        torch.autograd.backward(loss / history[0])
+        torch.autograd.backward(loss / best.history[0])
         optimizer.step()
+        if update % KEEP_EVERY == KEEP_EVERY - 1 or update == updates:
+            checkpoint.keep(update + 1)
     print(  # noqa: T201 - goes to the cell's log
-        f"learnt feature: validation error {history[0]:.4g} to {best:.4g}",
+        f"learnt feature: validation error {best.history[0]:.4g} to {min(best.history):.4g}",
         file=sys.stderr,
         flush=True,
     )
-    return TabledFeature(lattice=lattice, table=kept.numpy()), history
+    return TabledFeature(lattice=lattice, table=best.table.numpy()), best.history
+
+
+class _Best:
+    """The best table so far, and all errors.
+
+    Args:
+        table: The first one.
+    """
+
+    def __init__(self, table: torch.Tensor) -> None:
+        self.table = table
+        self.history: list[float] = []
+
+    def hear(self, error: float, table: torch.Tensor) -> None:
+        """Keep the table where it is the best."""
+        if not self.history or error < min(self.history):
+            self.table = table.detach().clone()
+        self.history.append(error)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `checkpoint.Stateful`."""
+        return {"table": self.table, "history": list(self.history)}
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
+        """Go on from there."""
+        self.table, self.history = state_dict["table"], list(state_dict["history"])

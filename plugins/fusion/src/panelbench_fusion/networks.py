@@ -27,9 +27,9 @@ class ResidualEstimator(nn.Module):
         self.cell = nn.GRUCell(size + 4, memory)
         self.head = nn.Linear(memory, 1)
 
-    def start(self, paths: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """The memory before any output, shape (paths, memory)."""
-        return torch.zeros((*paths, self.cell.hidden_size), dtype=dtype)
+    def start(self, paths: tuple[int, ...], *, like: torch.Tensor) -> torch.Tensor:
+        """The memory before any output, shape (paths, memory), of the format of `like`."""
+        return like.new_zeros((*paths, self.cell.hidden_size))
 
     def forward(
         self, seen: torch.Tensor, memory: torch.Tensor

@@ -20,6 +20,7 @@ from panelbench import (
 from panelbench.accounting import mu_allowed
 from panelbench_fusion.belief import Filter
 from panelbench_fusion.channel import OnlineChannel
+from panelbench_fusion.checkpoint import NOWHERE, Shelf
 from panelbench_fusion.estimator import (
     Regularisation,
     Windows,
@@ -34,7 +35,7 @@ from panelbench_fusion.networks import ResidualEstimator, initialise_pair
 from panelbench_fusion.note import guarantee_note
 from panelbench_fusion.policy import GainPolicy
 from panelbench_fusion.rollout import ReleaseChannel, System
-from panelbench_fusion.training import Judge, Pool, generators, updates_for
+from panelbench_fusion.training import Judge, Pool, best_device, generators, updates_for
 from panelbench_fusion.warmstart import best_schedule, wishes
 
 if TYPE_CHECKING:
@@ -100,8 +101,8 @@ class Prepared:
         return replace(
             self.system,
             filter=self.final,
-            policy=self.system.policy.double(),
-            estimator=self.system.estimator.double(),
+            policy=self.system.policy.cpu().double(),
+            estimator=self.system.estimator.cpu().double(),
         )
 
 
@@ -132,6 +133,7 @@ def learn_feature(
     *,
     updates: int,
     rng: np.random.Generator,
+    shelf: Shelf = NOWHERE,
 ) -> tuple[TabledFeature, list[float]]:
     """`filter_training.learnt_feature` on training and validation windows, from a fixed one."""
     train, validation = (
@@ -147,6 +149,7 @@ def learn_feature(
         how=chosen.how,
         updates=updates_for(updates, train[0].size),
         generator=generators(rng, 1)[0],
+        shelf=shelf,
     )
 
 
@@ -172,8 +175,12 @@ def prepare(
     shape: Shape,
     *,
     rng: np.random.Generator,
+    shelf: Shelf = NOWHERE,
 ) -> Prepared:
-    """Fit the closed form and start policy and estimator; test windows are not looked at."""
+    """Fit the closed form and start policy and estimator; test windows are not looked at.
+
+    Policy, estimator and training are on the graphics card where torch finds one.
+    """
     train, validation = known_splits(data, feature)
     both = Windows(
         state=np.concatenate([train.state, validation.state]),
@@ -184,8 +191,13 @@ def prepare(
     shares = np.full(steps, 1 / steps)
     schedule = np.zeros(steps)
     if shape.start == "open-loop":
-        model = _filter(train, how, shape.rank, torch.float64)
-        shares = best_schedule(model, total, sensitivity, iterations=START_ITERATIONS)
+        known = shelf.load("schedule")
+        if known is None:
+            model = _filter(train, how, shape.rank, torch.float64)
+            shares = best_schedule(model, total, sensitivity, iterations=START_ITERATIONS)
+            shelf.save("schedule", {"shares": torch.as_tensor(shares)})
+        else:
+            shares = known["shares"].numpy()
         schedule = wishes(shares)
     policy = GainPolicy(
         torch.as_tensor(schedule, dtype=torch.float32), memory=shape.memory, width=shape.width
@@ -193,17 +205,19 @@ def prepare(
     estimator = ResidualEstimator(size=size, memory=shape.memory)
     weights, judging, training = generators(rng, 3)
     initialise_pair(policy, estimator, weights)
+    device = best_device()
     system = System(
         filter=_filter(train, how, shape.rank, torch.float32),
         policy=policy,
         estimator=estimator,
         total=total,
         l2_sensitivity=sensitivity,
-    )
+    ).on(device)
+    pools = Pool.of(train).on(device), Pool.of(validation).on(device)
     return Prepared(
         system=system,
-        train=Pool.of(train),
-        judge=Judge(system, Pool.of(validation), draws=JUDGE_DRAWS, generator=judging),
+        train=pools[0],
+        judge=Judge(system, pools[1], draws=JUDGE_DRAWS, generator=judging),
         generator=training,
         final=_filter(both, how, shape.rank, torch.float64),
         shares=shares,

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from panelbench_fusion.checkpoint import NOWHERE, Checkpoint, Dice
 from panelbench_fusion.networks import Critic, initialise
 from panelbench_fusion.policy import SUMMARY
-from panelbench_fusion.training import CHECKS, Progress, batches
+from panelbench_fusion.training import CHECKS, Progress, batches, normal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from panelbench_fusion.checkpoint import Shelf, Stateful
     from panelbench_fusion.rollout import System, Trace
     from panelbench_fusion.training import Judge, Pool
 
@@ -107,10 +109,12 @@ class Learner:
         if system.policy.net is None:
             raise ValueError("A policy without a network has nothing to learn.")
         self._net = system.policy.net
-        self._log_stddev = nn.Parameter(torch.tensor(LOG_STDDEV))
+        device = state.device
+        self._log_stddev = nn.Parameter(torch.tensor(LOG_STDDEV, device=device))
         inputs = SUMMARY + system.estimator.cell.hidden_size + 1
         self._critic = Critic(inputs=inputs, width=64)
         initialise(self._critic, generator)
+        self._critic.to(device)
         self._trained = [
             *self._net.parameters(),
             self._log_stddev,
@@ -118,12 +122,20 @@ class Learner:
         ]
         self._optimizer = torch.optim.Adam(self._trained, lr=RATE)
 
+    def parts(self) -> dict[str, Stateful]:
+        """What learning changes besides the policy."""
+        return {
+            "critic": self._critic,
+            "stddev": nn.ParameterList([self._log_stddev]),
+            "learner": self._optimizer,
+        }
+
     def explore(self) -> Callable[[torch.Tensor], torch.Tensor]:
         """Turns a wish into one that is drawn around it."""
         stddev = float(self._log_stddev.detach().exp())
 
         def drawn(wish: torch.Tensor) -> torch.Tensor:
-            return wish + stddev * torch.randn(wish.shape, generator=self._generator)
+            return wish + stddev * normal(wish, self._generator)
 
         return drawn
 
@@ -146,7 +158,7 @@ class Learner:
             advantage = advantages(rewards, values)
             target = advantage + values
             wish = torch.stack(trace.wishes, -1)
-            step = torch.arange(steps).expand(state.shape)
+            step = torch.arange(steps, device=state.device).expand(state.shape)
             log_density = self._log_density(wish, step, public)
             chosen = slice(0, steps - 1)
             free = advantage[:, chosen]
@@ -172,7 +184,7 @@ class Learner:
             group["lr"] = RATE * left
         rows = len(all_.wish)
         for _ in range(EPOCHS):
-            order = torch.randperm(rows, generator=self._generator)
+            order = torch.randperm(rows, generator=self._generator).to(all_.wish.device)
             for some in order.tensor_split(MINIBATCHES):
                 part = all_.part(some)
                 log_density = self._log_density(part.wish, part.step, part.public)
@@ -200,23 +212,46 @@ def train_alternating(
     how: Alternating,
     *,
     generator: torch.Generator,
+    shelf: Shelf = NOWHERE,
 ) -> None:
     """Estimator with the policy fixed, policy with the estimator fixed, in turn; keep the best.
 
     The policy explores in training, with public randomness; the best checkpoint on validation
-    windows, and the release, take the mean action.
+    windows, and the release, take the mean action. Arguments are as in `train_pathwise`.
     """
     learner = Learner(system, pool.state, generator)
     trained = list(system.estimator.parameters())
     optimizer = torch.optim.AdamW(trained, lr=how.estimator_rate, weight_decay=1e-3)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, how.updates)
-    scale = judge.look()
+    checkpoint = Checkpoint(
+        shelf,
+        "alternating",
+        {
+            "policy": system.policy,
+            "estimator": system.estimator,
+            "optimizer": optimizer,
+            "cosine": cosine,
+            "judge": judge,
+            "dice": Dice(generator),
+            **learner.parts(),
+        },
+    )
+    before = checkpoint.resume()
+    if not before:
+        judge.look()
+    scale = judge.history[0]
     progress = Progress("alternating", how.iterations)
     every = max(1, how.iterations // CHECKS)
     warm = round(WARM_SHARE * how.updates)
-    done = 0
-    for iteration in range(how.iterations):
-        due = warm + (how.updates - warm) * (iteration + 1) // how.iterations
+
+    def due_after(iterations: int) -> int:
+        if not iterations:
+            return 0
+        return warm + (how.updates - warm) * iterations // how.iterations
+
+    done = due_after(before)
+    for iteration in range(before, how.iterations):
+        due = due_after(iteration + 1)
         for state, channel in batches(pool, how.batch, due - done, generator):
             trace = system.rollout(channel, (how.batch,), explore=learner.explore())
             loss = (torch.stack(trace.estimates, -1) - state).square().mean() / scale
@@ -233,5 +268,6 @@ def train_alternating(
             learner.learn(learner.experience(trace, state), left=1 - iteration / how.iterations)
         if (iteration + 1) % every == 0 or iteration + 1 == how.iterations:
             judge.look()
+            checkpoint.keep(iteration + 1)
         progress.say(iteration + 1, judge.history[-1])
     judge.restore()

@@ -6,7 +6,7 @@ differentiable one over windows whose people are not protected, in a release `On
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -97,6 +97,15 @@ class System:
     total: float
     l2_sensitivity: float
 
+    def on(self, device: torch.device) -> System:
+        """The same on a device; networks move, they are not copied."""
+        return replace(
+            self,
+            filter=self.filter.on(device),
+            policy=self.policy.to(device),
+            estimator=self.estimator.to(device),
+        )
+
     def rollout(
         self,
         channel: Channel,
@@ -114,10 +123,9 @@ class System:
         trace = Trace()
         filter_, steps = self.filter, self.filter.steps
         belief = filter_.start(paths)
-        dtype = belief.mean.dtype
-        memory = self.estimator.start(paths, dtype)
-        left = torch.ones(paths, dtype=dtype)
-        surprise = torch.zeros(paths, dtype=dtype)
+        memory = self.estimator.start(paths, like=belief.mean)
+        left = belief.mean.new_ones(paths)
+        surprise = belief.mean.new_zeros(paths)
         prior = torch.sqrt(filter_.state_loading.square().sum(-1) + filter_.state_rest + 1e-12)
         for k in range(steps):
             predicted, deviation = filter_.estimate(belief, k)

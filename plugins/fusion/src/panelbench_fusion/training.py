@@ -12,10 +12,11 @@ import os
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from panelbench_fusion.checkpoint import NOWHERE, Checkpoint, Dice, Shelf
 from panelbench_fusion.rollout import TrainingChannel
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ def use_threads() -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1") or "1"))
 
 
+def best_device() -> torch.device:
+    """The graphics card where torch finds one, else the processor."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pool:
     """Windows as tensors.
@@ -56,6 +62,10 @@ class Pool:
             state=torch.as_tensor(windows.state, dtype=torch.float32),
             sums=torch.as_tensor(windows.sums, dtype=torch.float32),
         )
+
+    def on(self, device: torch.device) -> Pool:
+        """The same on a device."""
+        return Pool(state=self.state.to(device), sums=self.sums.to(device))
 
 
 def updates_for(updates: int, size: int) -> int:
@@ -79,7 +89,7 @@ class Judge:
         self._system = system
         self._state = pool.state.repeat(draws, 1)
         self._sums = pool.sums.repeat(draws, 1, 1)
-        self._noise = torch.randn(self._sums.shape, generator=generator)
+        self._noise = normal(self._sums, generator)
         self.history: list[float] = []
         self.best = math.inf
         self._kept: list[dict[str, torch.Tensor]] = []
@@ -97,6 +107,15 @@ class Judge:
             modules = (self._system.policy, self._system.estimator)
             self._kept = [copy.deepcopy(module.state_dict()) for module in modules]
         return error
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was found so far; see `checkpoint.Stateful`."""
+        return {"history": list(self.history), "best": self.best, "kept": self._kept}
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
+        """Go on from there."""
+        self.history = list(state_dict["history"])
+        self.best, self._kept = state_dict["best"], state_dict["kept"]
 
     def restore(self) -> None:
         """Go back to the best weights."""
@@ -129,10 +148,14 @@ def batches(
 ) -> Iterator[tuple[torch.Tensor, TrainingChannel]]:
     """`count` random batches of states and channels with fresh noise."""
     for _ in range(count):
-        chosen = torch.randint(len(pool.state), (size,), generator=generator)
+        chosen = torch.randint(len(pool.state), (size,), generator=generator).to(pool.state.device)
         sums = pool.sums[chosen]
-        noise = torch.randn(sums.shape, generator=generator)
-        yield pool.state[chosen], TrainingChannel(sums, noise)
+        yield pool.state[chosen], TrainingChannel(sums, normal(sums, generator))
+
+
+def normal(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Standard normal numbers, the same on every device; of the shape and on that of `like`."""
+    return torch.randn(like.shape, generator=generator).to(like.device)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,8 +181,19 @@ def train_pathwise(
     *,
     updates: int,
     generator: torch.Generator,
+    shelf: Shelf = NOWHERE,
 ) -> None:
-    """Descend the mean squared error of the whole rollout, then take the best checkpoint."""
+    """Descend the mean squared error of the whole rollout, then take the best checkpoint.
+
+    Args:
+        system: What is trained.
+        pool: Training windows.
+        judge: Chooses the checkpoint.
+        how: Settings.
+        updates: Gradient steps.
+        generator: Of batches and noise.
+        shelf: Where training puts down its state at each look of the judge, to go on from.
+    """
     trained = list(system.estimator.parameters())
     groups = [{"params": trained, "lr": how.estimator_rate}]
     if how.policy_rate:
@@ -168,10 +202,26 @@ def train_pathwise(
         trained = trained + policy
     optimizer = torch.optim.AdamW(groups, weight_decay=1e-3)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(updates, 1))
-    scale = judge.look()
+    checkpoint = Checkpoint(
+        shelf,
+        "training",
+        {
+            "policy": system.policy,
+            "estimator": system.estimator,
+            "optimizer": optimizer,
+            "cosine": cosine,
+            "judge": judge,
+            "dice": Dice(generator),
+        },
+    )
+    before = checkpoint.resume()
+    if not before:
+        judge.look()
+    scale = judge.history[0]
     progress = Progress("training", updates)
     every = max(1, updates // CHECKS)
-    for done, (state, channel) in enumerate(batches(pool, how.batch, updates, generator), 1):
+    left = batches(pool, how.batch, updates - before, generator)
+    for done, (state, channel) in enumerate(left, before + 1):
         trace = system.rollout(channel, (how.batch,))
         loss = (torch.stack(trace.estimates, -1) - state).square().mean() / scale
         optimizer.zero_grad()
@@ -181,6 +231,7 @@ def train_pathwise(
         cosine.step()
         if done % every == 0 or done == updates:
             judge.look()
+            checkpoint.keep(done)
         progress.say(done, judge.history[-1])
     judge.restore()
 
