@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from panelbench import environments
 from panelbench.errors import PluginError, unknown
 from panelbench.loader import Plugin
 
@@ -40,11 +41,30 @@ class Answer:
         components: Its components, as in `loader.describe`.
         choices: For each choice asked about, its facts or an "error".
         error: Why the plugin is unavailable, or empty.
+        unbuilt: Whether that is because its environment has to be built first.
     """
 
     components: list[dict[str, Any]] = field(default_factory=list)
     choices: list[dict[str, Any]] = field(default_factory=list)
     error: str = ""
+    unbuilt: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What the results of a plugin depend on, as its interpreter sees it.
+
+    Attributes:
+        code: Hash of the plugin's code.
+        core: Hash of the harness modules that can change a release.
+        harness: Hash of all harness modules.
+        versions: Installed versions of what it requires, and of Python.
+    """
+
+    code: str
+    core: str
+    harness: str
+    versions: dict[str, str]
 
 
 def installed(files: Iterable[str | Path] = ()) -> dict[str, Plugin]:
@@ -61,6 +81,7 @@ def installed(files: Iterable[str | Path] = ()) -> dict[str, Plugin]:
             target=point.module,
             distribution=dist.name if dist else "",
             version=dist.version if dist else "",
+            environment=environments.named_by(dist) if dist else "",
         )
         other = plugins.get(point.name)
         if other is not None and other.target != plugin.target:
@@ -177,6 +198,41 @@ def versions(plugin: Plugin) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def _identity_here(plugin: Plugin) -> Identity:
+    return Identity(
+        code=code_hash(plugin),
+        core=core_hash(),
+        harness=_all_core_hash(),
+        versions=versions(plugin),
+    )
+
+
+def identity(plugin: Plugin) -> Identity:
+    """What the plugin's results depend on; asked of the interpreter it runs with.
+
+    Raises:
+        PluginError: Where its environment is not built, or does not answer.
+    """
+    if not plugin.environment:
+        return _identity_here(plugin)
+    child = subprocess.run(
+        [environments.python_for(plugin), "-m", "panelbench.catalog"],
+        input=json.dumps(dataclasses.asdict(plugin)),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environments.surroundings(foreign=True),
+    )
+    try:
+        return Identity(**json.loads(child.stdout))
+    except (ValueError, TypeError) as error:
+        last = child.stderr.strip().splitlines()[-1:] or [f"exit status {child.returncode}"]
+        raise PluginError(
+            f"its environment '{plugin.environment}' does not answer: {last[0]}; run "
+            f"`panelbench env build {plugin.environment}`"
+        ) from error
+
+
 def _cache_folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "panelbench"
@@ -206,17 +262,23 @@ def ask(plugin: Plugin, choices: Sequence[dict[str, Any]] = ()) -> Answer:
     versions of its requirements and the question. An error is never cached.
     """
     question = {"plugin": dataclasses.asdict(plugin), "choices": list(choices)}
-    identity = [question, code_hash(plugin), _all_core_hash(), versions(plugin)]
-    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    try:
+        python = environments.python_for(plugin)
+        known_as = identity(plugin)
+    except PluginError as error:
+        return Answer(error=str(error), unbuilt=True)
+    of = [question, known_as.code, known_as.harness, known_as.versions]
+    key = hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()
     cached = _cache_folder() / f"{plugin.name}-{key[:32]}.json"
     if (known := _read_cache(cached)) is not None:
         return known
     child = subprocess.run(
-        [sys.executable, "-m", "panelbench.loader"],
+        [python, "-m", "panelbench.loader"],
         input=json.dumps(question),
         capture_output=True,
         text=True,
         check=False,
+        env=environments.surroundings(foreign=bool(plugin.environment)),
     )
     try:
         reply = json.loads(child.stdout)
@@ -265,3 +327,7 @@ def split_name(name: str, kind: str, plugins: dict[str, Plugin]) -> tuple[Plugin
     if len(matches) > 1:
         raise PluginError(f"The {kind} '{name}' is ambiguous; write {' or '.join(matches)}.")
     return full[matches[0]], name
+
+
+if __name__ == "__main__":
+    print(json.dumps(dataclasses.asdict(_identity_here(Plugin(**json.load(sys.stdin))))))  # noqa: T201 - the answer

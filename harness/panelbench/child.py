@@ -17,6 +17,8 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 import psutil
 
+from panelbench import environments
+from panelbench.loader import Plugin
 from panelbench.record import Phase, Status
 
 if TYPE_CHECKING:
@@ -53,15 +55,16 @@ class Outcome:
     interrupted: bool = False
 
 
-def environment(limits: Limits, cache: Path) -> dict[str, str]:
-    """The environment of a child: threads bounded, hashing fixed, compilers told where to cache."""
+def environment(limits: Limits, cache: Path, *, foreign: bool) -> dict[str, str]:
+    """The environment of a child: threads bounded, hashing fixed, told where to cache."""
     threads = str(limits.threads)
     return {
-        **os.environ,
+        **environments.surroundings(foreign=foreign),
         **dict.fromkeys(_THREAD_VARIABLES, threads),
         "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",
         "JE_ARROW_MALLOC_CONF": "background_thread:false",  # else no parent is safe to fork from
+        "PANELBENCH_CACHE": str(cache),
         "NUMBA_CACHE_DIR": str(cache / "numba"),
         "JAX_COMPILATION_CACHE_DIR": str(cache / "jax"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5",
@@ -88,7 +91,7 @@ def supervise(
     parent = parents.take(task["plugin"], stop)
     warm = parent is not None
     if parent is None:
-        parent = parents.make(log, warm=False)
+        parent = parents.make(task["plugin"], log, warm=False)
     watch = _Watch(parent, parents.limits, stop)
     try:
         parent.give({**task, "log": str(log) if warm else None})
@@ -118,22 +121,25 @@ class Parent:
     separate from each other as processes are.
     """
 
-    def __init__(self, limits: Limits, cache: Path, log: Path, *, warm: bool) -> None:
+    def __init__(
+        self, plugin: Plugin, limits: Limits, cache: Path, log: Path, *, warm: bool
+    ) -> None:
         self.facts: dict[str, Any] = {}
         self.began = time.monotonic()
         self._buffer = b""
         self.reading, self._writing = os.pipe()
         os.set_blocking(self.reading, False)
         log.parent.mkdir(parents=True, exist_ok=True)
+        python = environments.python_for(plugin)
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "panelbench.worker", *(["--warm"] if warm else [])],
+                [python, "-m", "panelbench.worker", *(["--warm"] if warm else [])],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
                 pass_fds=[self._writing],
                 start_new_session=True,
-                env=environment(limits, cache),
+                env=environment(limits, cache, foreign=bool(plugin.environment)),
             )
         self.facts["pid"] = self.process.pid
 
@@ -191,13 +197,14 @@ class Parents:
         self._lock = threading.Lock()
         self._starter = ThreadPoolExecutor(max_workers=1)
 
-    def make(self, log: Path, *, warm: bool) -> Parent:
-        """Start a process of `worker`.
+    def make(self, plugin: dict[str, Any], log: Path, *, warm: bool) -> Parent:
+        """Start a process of `worker` with the interpreter that the plugin needs.
 
         Always from one and the same thread: Linux ends a child "with its parent" when the thread
         that started it ends.
         """
-        return self._starter.submit(Parent, self.limits, self.cache, log, warm=warm).result()
+        start = (Plugin(**plugin), self.limits, self.cache, log)
+        return self._starter.submit(Parent, *start, warm=warm).result()
 
     def take(self, plugin: dict[str, Any], stop: threading.Event) -> Parent | None:
         """A warm parent for a plugin, or None where its children must start afresh.
@@ -213,7 +220,7 @@ class Parents:
                 if parent.process.poll() is None:
                     return parent
                 parent.close()
-        parent = self.make(self._logs / f"parent-{name}.log", warm=True)
+        parent = self.make(plugin, self._logs / f"parent-{name}.log", warm=True)
         parent.give({"plugin": plugin})
         while "threads" not in parent.facts and parent.process.poll() is None:
             if stop.is_set() or time.monotonic() - parent.began > self.limits.seconds:

@@ -46,6 +46,7 @@ class Plugin:
         is_file: Whether `target` is a path.
         distribution: Name of the installed distribution, empty for a file.
         version: Version of the distribution, empty for a file.
+        environment: Name of the environment it runs in, empty for the harness's own.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Plugin:
     is_file: bool = False
     distribution: str = ""
     version: str = ""
+    environment: str = ""
 
 
 def import_plugin(plugin: Plugin) -> Any:  # noqa: ANN401 - a module, whatever it holds

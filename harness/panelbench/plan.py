@@ -151,14 +151,15 @@ def make_plan(
     kept = matching(grid.datasets, datasets, "dataset")
     grid = dataclasses.replace(grid, datasets=kept)
     names = sorted({c.plugin for c in (*grid.datasets, *grid.mechanisms, *grid.metrics)})
-    versions = {name: catalog.versions(plugins[name]) for name in names}
+    known = {name: catalog.identity(plugins[name]) for name in names}
+    versions = {name: identity.versions for name, identity in known.items()}
     hashes = {
         name: {
-            "code": catalog.code_hash(plugins[name])[:16],
-            "core": catalog.core_hash()[:16],
-            "lock": key_of(versions[name])[:16],
+            "code": identity.code[:16],
+            "core": identity.core[:16],
+            "lock": key_of(identity.versions)[:16],
         }
-        for name in names
+        for name, identity in known.items()
     }
     stop = threading.Event()
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:

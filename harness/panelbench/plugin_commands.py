@@ -39,7 +39,8 @@ def list_plugins(options: argparse.Namespace) -> int:
 
     plugins = plugins_of(options)
     answers = ask_all(plugins.values())
-    broken = {name: answer.error for name, answer in answers.items() if answer.error}
+    wrong = {name: answer for name, answer in answers.items() if answer.error}
+    broken = {name: answer.error for name, answer in wrong.items() if not answer.unbuilt}
     if options.json:
         shown = ("component", "name", "kind", "summary", "role")
         print_json(
@@ -69,8 +70,8 @@ def list_plugins(options: argparse.Namespace) -> int:
             print(f"{kind}s" if rows else f"no {kind}s")
             for full, reads, summary in rows:
                 print(f"  {full:{width}}  {reads:14}  {summary}")
-        for name, reason in broken.items():
-            print(f"unavailable: {name}: {reason}")
+        for name, answer in wrong.items():
+            print(f"{'not ready' if answer.unbuilt else 'unavailable'}: {name}: {answer.error}")
     return 1 if broken and options.strict else 0
 
 
@@ -153,4 +154,44 @@ def data(options: argparse.Namespace) -> int:
                 print(f"          {file['instructions']}")
         if not files:
             print("No dataset asked for reads files.")
+    return 0
+
+
+def env(options: argparse.Namespace) -> int:
+    """`panelbench env list|build [NAME]`."""
+    from panelbench import environments
+
+    known = environments.every()
+    if options.name is not None and options.name not in known:
+        raise PluginError(unknown("environment", options.name, known))
+    chosen = [e for name, e in known.items() if options.name in (None, name)]
+    if options.action == "build":
+        if options.name is None:
+            raise PluginError(f"Name the environment to build: {' or '.join(known) or 'none yet'}.")
+        for each in chosen:
+            each.build(constraints=options.constraint, say=say)
+    if options.json:
+        rows = {e.name: {"state": e.state, "plugins": e.plugins} for e in chosen}
+        print_json(rows)
+        return 0
+    for each in chosen:
+        print(f"{each.name:16}  {each.state:11}  plugins: {', '.join(each.plugins)}")
+    if not chosen:
+        print("No installed plugin names an environment of its own.")
+    return 0
+
+
+def new(options: argparse.Namespace) -> int:
+    """`panelbench new KIND NAME`."""
+    from pathlib import Path
+
+    from panelbench.scaffold import write
+
+    folder = Path(options.to or options.name)
+    for path in write(options.kind, options.name, folder):
+        print(path)
+    print(
+        f"Now change the class, and:\n  pip install -e {folder}\n  panelbench check {options.name}"
+        f"\n  pytest {folder}"
+    )
     return 0

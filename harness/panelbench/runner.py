@@ -207,7 +207,7 @@ class Runner:
             "records": drafts,
             **more,
         }
-        if self.inline:
+        if self.inline and not self.plan.plugins[plugin].environment:
             return child.inline(raw)
         return child.supervise(
             raw,

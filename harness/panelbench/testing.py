@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from panelbench import accounting, loader
+from panelbench import accounting, environments, loader
 from panelbench.data import Dataset, SensorStreams, Split, UserTables
 from panelbench.errors import PanelbenchError
 from panelbench.extension import DatasetSource, Mechanism, Metric, Role
@@ -77,7 +77,7 @@ def examine_apart(plugin: loader.Plugin, *, seconds: float = 900) -> list[Findin
     fact = "The exam ends by itself."
     try:
         child = subprocess.run(
-            [sys.executable, "-m", "panelbench.testing"],
+            [environments.python_for(plugin), "-m", "panelbench.testing"],
             input=json.dumps(dataclasses.asdict(plugin)),
             capture_output=True,
             text=True,

@@ -1,0 +1,1 @@
+"""Marginal mechanisms of smartnoise-synth, in an environment of their own."""
