@@ -28,6 +28,7 @@ COMMANDS = {
     "data": ("plugin_commands", "data"),
     "env": ("plugin_commands", "env"),
     "plan": ("grid_commands", "plan"),
+    "new": ("plugin_commands", "new"),
     "run": ("grid_commands", "run"),
     "score": ("grid_commands", "run"),
     "status": ("grid_commands", "status"),
@@ -146,13 +147,18 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument(
         "--to", default="leaderboards", metavar="FOLDER", help="default: leaderboards"
     )
-    _add_record_commands(command, as_json)
+    _add_more(command, as_json)
     return parser
 
 
-def _add_record_commands(
+def _add_more(
     command: Callable[..., argparse.ArgumentParser], as_json: argparse.ArgumentParser
 ) -> None:
+    new = command("new", "Write a plugin package to start from.")
+    new.add_argument("kind", choices=["mechanism", "dataset", "metric"])
+    new.add_argument("name", metavar="NAME", help="lower-case words joined by hyphens")
+    new.add_argument("--to", metavar="FOLDER", help="where to write (default: NAME)")
+
     def of_store(parser: argparse.ArgumentParser) -> None:
         told = "record store (default: results)"
         parser.add_argument("--store", default="results", metavar="FOLDER", help=told)
