@@ -35,10 +35,12 @@ from panelbench_fusion.estimator import (
 from panelbench_fusion.feature import Feature
 from panelbench_fusion.latent import latent_model
 from panelbench_fusion.ledger import Ledger
+from panelbench_fusion.model import Model
 from panelbench_fusion.policy import GainPolicy, PublicState, share_of
 from panelbench_fusion.rollout import ReleaseChannel, TrainingChannel
+from panelbench_fusion.schedule import optimal_costs
 from panelbench_fusion.tabled import Lattice, TabledFeature
-from panelbench_fusion.warmstart import best_schedule, expected_errors, wishes
+from panelbench_fusion.warmstart import wishes
 
 BUDGET = Budget.renyi_dp(2.0, 1.5)
 STEPS = 20
@@ -411,15 +413,28 @@ def test_with_all_components_the_belief_is_the_best_linear_filter():
 
 def test_the_schedule_to_start_from_beats_the_uniform_one_in_the_model():
     windows = known()
-    moments = sample_moments(windows.state, windows.sums)
-    model = Filter.of(latent_model(moments, ridge=1e-9, rank=12), torch.float64)
-    shares = best_schedule(model, 0.3, 1.0, iterations=60)
+    model = Model.of(sample_moments(windows.state, windows.sums))
+    shares = optimal_costs(model, 0.3, iterations=60, shared=True)[:, 0] / 0.3
     best, uniform = (
-        float(expected_errors(model, torch.as_tensor(0.3 * s), 1.0).mean())
-        for s in (shares, np.full(STEPS, 1 / STEPS))
+        model.error(np.diag(np.repeat(np.sqrt(0.3 * one), 2)))[0]
+        for one in (shares, np.full(STEPS, 1 / STEPS))
     )
     assert shares.sum() == pytest.approx(1)
     assert best < 0.9 * uniform
+
+
+def test_gains_that_are_shared_are_optimal_under_small_changes():
+    windows = known()
+    model = Model.of(sample_moments(windows.state, windows.sums))
+    costs = optimal_costs(model, 0.3, shared=True)[:, 0]
+
+    def error(one):
+        return model.error(np.diag(np.repeat(np.sqrt(one), 2)))[0]
+
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        changed = costs * np.exp(0.3 * rng.normal(size=STEPS))
+        assert error(0.3 * changed / changed.sum()) >= error(costs) * (1 - 1e-6)
 
 
 def test_training_and_release_run_the_same_loop(system):

@@ -22,6 +22,7 @@ from panelbench_fusion.belief import Filter
 from panelbench_fusion.channel import OnlineChannel
 from panelbench_fusion.checkpoint import NOWHERE, Shelf
 from panelbench_fusion.estimator import (
+    Moments,
     Regularisation,
     Windows,
     sample_moments,
@@ -31,12 +32,14 @@ from panelbench_fusion.estimator import (
 from panelbench_fusion.filter_training import learnt_feature
 from panelbench_fusion.latent import latent_model
 from panelbench_fusion.ledger import ROUNDED_DOWN, Ledger
+from panelbench_fusion.model import Model
 from panelbench_fusion.networks import ResidualEstimator, initialise_pair
 from panelbench_fusion.note import guarantee_note
 from panelbench_fusion.policy import GainPolicy
 from panelbench_fusion.rollout import ReleaseChannel, System
+from panelbench_fusion.schedule import optimal_costs
 from panelbench_fusion.training import Judge, Pool, best_device, generators, updates_for
-from panelbench_fusion.warmstart import best_schedule, wishes
+from panelbench_fusion.warmstart import wishes
 
 if TYPE_CHECKING:
     from panelbench import Budget, NeighboringRelation, SensorStreams
@@ -153,13 +156,16 @@ def learn_feature(
     )
 
 
-def _filter(windows: Windows, how: Regularisation, rank: int, dtype: torch.dtype) -> Filter:
-    moments = shrunk(
+def _moments(windows: Windows, how: Regularisation) -> Moments:
+    return shrunk(
         sample_moments(windows.state, windows.sums),
         stationary_moments(windows.state, windows.sums),
         how.shrinkage,
     )
-    return Filter.of(latent_model(moments, ridge=how.ridge, rank=rank), dtype)
+
+
+def _filter(windows: Windows, how: Regularisation, rank: int, dtype: torch.dtype) -> Filter:
+    return Filter.of(latent_model(_moments(windows, how), ridge=how.ridge, rank=rank), dtype)
 
 
 def total_allowed(budget: Budget) -> float:
@@ -193,8 +199,10 @@ def prepare(
     if shape.start == "open-loop":
         known = shelf.load("schedule")
         if known is None:
-            model = _filter(train, how, shape.rank, torch.float64)
-            shares = best_schedule(model, total, sensitivity, iterations=START_ITERATIONS)
+            per_unit = _moments(train, how).weighted(np.full(size, 1 / sensitivity))
+            model = Model.of(per_unit.ridged(how.ridge))
+            costs = optimal_costs(model, total, iterations=START_ITERATIONS, shared=True)
+            shares = costs[:, 0] / total
             shelf.save("schedule", {"shares": torch.as_tensor(shares)})
         else:
             shares = known["shares"].numpy()

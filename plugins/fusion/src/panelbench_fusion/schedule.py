@@ -31,7 +31,9 @@ def least(
     return np.asarray(found.x)
 
 
-def optimal_costs(model: Model, total: float, *, iterations: int = 300) -> np.ndarray:
+def optimal_costs(
+    model: Model, total: float, *, iterations: int = 300, shared: bool = False
+) -> np.ndarray:
     """What each step and coordinate should spend so that the expected error is least.
 
     The error is convex in the costs q (it is a matrix inverse of an affine function of q), so the
@@ -42,23 +44,26 @@ def optimal_costs(model: Model, total: float, *, iterations: int = 300) -> np.nd
         model: The Gaussian model.
         total: What all steps and coordinates may spend together (Q).
         iterations: Most iterations of L-BFGS.
+        shared: All coordinates of a step have one gain, and its square is what the step spends.
 
     Returns:
-        Squared gains, shape (steps, size).
+        Squared gains, shape (steps, size), or (steps, 1) where they are shared.
     """
+    together = model.size if shared else 1
 
     def loss(logits: np.ndarray) -> tuple[float, np.ndarray]:
         share = softmax(logits)
-        gains = np.sqrt(total * share)
+        gains = np.repeat(np.sqrt(total * share), together)
         error, gradient = model.error(np.diag(gains))
-        by_share = np.diag(gradient) * gains / 2  # d error / d log q
+        by_gain = np.diag(gradient) * gains / 2  # d error / d log q
+        by_share = by_gain.reshape(-1, together).sum(axis=1)
         return error / scale, (by_share - share * by_share.sum()) / scale
 
-    count = model.steps * model.size
-    scale, _ = model.error(np.diag(np.full(count, math.sqrt(total / count))))
+    count = model.steps * model.size // together
+    scale, _ = model.error(np.diag(np.full(count * together, math.sqrt(total / count))))
     share = softmax(least(loss, np.zeros(count), iterations=iterations, tolerance=1e-12))
     share = np.where(share < TINIEST, 0.0, share)
-    costs: np.ndarray = (total * share / share.sum()).reshape(model.steps, model.size)
+    costs: np.ndarray = (total * share / share.sum()).reshape(model.steps, -1)
     return costs
 
 
