@@ -127,6 +127,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--retry", default="", metavar="STATUS,...", help=f"try again what ended as: {STATUSES}"
     )
+    run.add_argument("--engine", choices=["local", "dask"], default="local", help="where cells run")
+    run.add_argument(
+        "--scheduler", metavar="ADDRESS", help="tcp://host:port, or a scheduler file, for dask"
+    )
     run.add_argument(
         "--inline", action="store_true", help="no child processes, no limits: for debugging"
     )

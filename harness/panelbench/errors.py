@@ -37,6 +37,10 @@ class StoreError(PanelbenchError):
     """The record store cannot be read or written."""
 
 
+class EngineError(PanelbenchError):
+    """What runs cells on other machines cannot be used."""
+
+
 def unknown(what: str, given: str, known: Iterable[str]) -> str:
     """Say that `given` is not a known `what`, with the nearest valid names.
 

@@ -183,6 +183,8 @@ def run(options: argparse.Namespace) -> int:
 
     only_scores = options.command == "score"
     retry = _statuses(options.retry)
+    if not only_scores and (options.engine == "dask") != bool(options.scheduler):
+        raise GridError("--engine dask and --scheduler ADDRESS go together; give both or neither.")
     with _planned(options) as (made, store, parents):
         globs = [] if only_scores else options.mechanism
         wanted = {choice.name for choice in matching(made.grid.mechanisms, globs, "mechanism")}
@@ -201,7 +203,12 @@ def run(options: argparse.Namespace) -> int:
         kept, name = _keep(made, store, options)
         todo = runner.todo(cells)
         with Progress(len(cells), len(cells) - len(todo)) as progress:
-            runner.run(todo, progress)
+            if only_scores or options.engine == "local":
+                runner.run(todo, progress)
+            else:
+                from panelbench.distributed_engine import run as run_elsewhere
+
+                run_elsewhere(runner, todo, progress, scheduler=options.scheduler)
     from panelbench.leaderboard import make_board, relevant
 
     board = make_board(kept, *relevant(kept, store.latest))

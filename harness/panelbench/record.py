@@ -358,6 +358,12 @@ class Store:
             path.unlink(missing_ok=True)
         return None
 
+    def release_if_stale(self, key: str) -> None:
+        """Remove a lease whose holder is gone."""
+        path = self.root / "leases" / f"{key}.json"
+        if _stale(path):
+            path.unlink(missing_ok=True)
+
 
 @dataclass(frozen=True)
 class Lease:
@@ -384,8 +390,9 @@ def _stale(path: Path) -> bool:
     if claim["host"] != socket.gethostname():
         return bool(time.time() > claim["until"])
     try:
-        started = psutil.Process(claim["pid"]).create_time()
-        alive = abs(started - claim["process_start"]) < 1.0  # seconds; the clock may be adjusted
+        holder = psutil.Process(claim["pid"])
+        same = abs(holder.create_time() - claim["process_start"]) < 1.0  # s; clocks are adjusted
+        alive = same and holder.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         alive = False
     return not alive

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from panelbench import child
 from panelbench.grid import Cell, Choice, key_of, label_of
@@ -29,6 +29,19 @@ def short_name(cell: Cell) -> str:
     level = next((v for v in (stated.epsilon, stated.b_g, stated.rho) if v is not None), None)
     at = "" if level is None else f" at {level:g}"
     return f"{label_of(cell.mechanism)} on {label_of(cell.dataset)}{at} #{cell.repeat}"
+
+
+class Listener(Protocol):
+    """Who is told how cells go: `progress.Progress`, or what stands for it on another machine."""
+
+    def begin(self, name: str) -> None:
+        """A cell begins."""
+
+    def end(self, name: str, status: Status | None) -> None:
+        """A cell ended; None where it was interrupted."""
+
+    def say(self, line: str) -> None:
+        """A line for people."""
 
 
 class Runner:
@@ -93,7 +106,7 @@ class Runner:
             StoreError: Where a record cannot be written; what was written stays.
         """
         with ThreadPoolExecutor(max_workers=self.workers) as pool:
-            pending: set[Future[None]] = {pool.submit(self._one, s, progress) for s in todo}
+            pending: set[Future[None]] = {pool.submit(self.one, s, progress) for s in todo}
             try:
                 while pending:
                     finished, pending = wait(pending, timeout=1, return_when=FIRST_COMPLETED)
@@ -104,7 +117,8 @@ class Runner:
                 pool.shutdown(cancel_futures=True)
                 raise
 
-    def _one(self, state: State, progress: Progress) -> None:
+    def one(self, state: State, progress: Listener) -> None:
+        """Compute what is missing of one cell, unless another run holds it."""
         name = short_name(state.cell)
         lease = self.store.lease(state.cell.key, expires=2 * self.plan.grid.limits.seconds + 60)
         if lease is None:

@@ -1,0 +1,268 @@
+"""Cells on other machines, through a dask.distributed scheduler.
+
+Workers share the store's folder with the caller, under one path, and have the same code and
+environments installed. A worker supervises children just as a local run does; records and leases
+are in the store, so it does not matter who computes a cell, and a cell that was recorded before its
+worker died is not computed again.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import threading
+import time
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from panelbench import catalog
+from panelbench.child import Parents
+from panelbench.errors import EngineError
+from panelbench.plan import state_of
+from panelbench.record import Status, Store
+from panelbench.runner import Runner, short_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from panelbench.grid import Limits
+    from panelbench.plan import Plan, State
+    from panelbench.progress import Progress
+
+PATIENCE = float(os.environ.get("PANELBENCH_DASK_PATIENCE", "60"))
+"""Seconds to wait for a scheduler that does not answer, or is away."""
+_POLL = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a worker is told of a run; the plan lies in the store.
+
+    Attributes:
+        root: Path of the store.
+        plan: File of the plan below it.
+        stop: File below it that appears when the run is to end.
+        retry: As in `Runner`.
+        only_scores: As in `Runner`.
+        code: Hash of the harness and of each plugin that the caller has.
+    """
+
+    root: str
+    plan: str
+    stop: str
+    retry: frozenset[Status]
+    only_scores: bool
+    code: dict[str, str]
+
+
+@dataclass
+class Told:
+    """What happened to a cell on a worker; it stands where a local run has its progress."""
+
+    status: Status | None = None
+    lines: list[str] = field(default_factory=list)
+
+    def begin(self, name: str) -> None:
+        """A cell begins."""
+
+    def end(self, name: str, status: Status | None) -> None:  # noqa: ARG002 - as in Progress
+        """A cell ended."""
+        self.status = status
+
+    def say(self, line: str) -> None:
+        """Keep a line for the caller to print."""
+        self.lines.append(line)
+
+
+def run(runner: Runner, todo: list[State], progress: Progress, *, scheduler: str) -> None:
+    """Work through `todo` on the workers of a scheduler.
+
+    Args:
+        runner: Whose plan, store and options count.
+        todo: As `Runner.todo` gives it.
+        progress: Told what ends.
+        scheduler: Address ("tcp://host:port"), or the path of a scheduler file.
+
+    Raises:
+        EngineError: Where no scheduler answers, or a worker has other code or another store.
+    """
+    try:
+        from distributed import Client  # noqa: PLC0415 - an extra
+
+        connect: Any = Client  # it has no types
+    except ImportError as error:
+        raise EngineError(
+            "The engine 'dask' needs dask.distributed; pip install 'panelbench[dask]'."
+        ) from error
+    where = {"scheduler_file": scheduler} if Path(scheduler).is_file() else {"address": scheduler}
+    try:
+        client = connect(**where, timeout=PATIENCE, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise EngineError(
+            f"No scheduler answers at '{scheduler}' ({type(error).__name__}); start one with "
+            f"`dask scheduler`, or check the address."
+        ) from error
+    job = _job(runner)
+    stop = runner.store.root / job.stop
+    stop.unlink(missing_ok=True)
+    try:
+        _through(client, job, runner, todo, progress)
+    except BaseException:
+        runner.stop.set()
+        stop.touch()
+        raise
+    finally:
+        client.close(timeout=5)
+        (runner.store.root / job.plan).unlink(missing_ok=True)
+
+
+def _job(runner: Runner) -> Job:
+    name = f"{runner.plan.grid.name}-{os.getpid()}-{time.time_ns()}"
+    kept = Path("plans") / f"{name}.pickle"
+    path = runner.store.root / kept
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pickle.dumps(runner.plan))
+    return Job(
+        root=str(runner.store.root),
+        plan=str(kept),
+        stop=f"leases/{name}.stop",
+        retry=runner.retry,
+        only_scores=runner.only_scores,
+        code=_code(runner.plan),
+    )
+
+
+def _code(plan: Plan) -> dict[str, str]:
+    plugins = {name: catalog.code_hash(plan.plugins[name]) for name in plan.hashes}
+    return {"panelbench": catalog.core_hash(), **plugins}
+
+
+def _through(
+    client: Any,  # noqa: ANN401 - distributed has no types
+    job: Job,
+    runner: Runner,
+    todo: list[State],
+    progress: Progress,
+) -> None:
+    """Submit cells, take in what comes back, and submit again what was lost with its scheduler."""
+    names = {state.cell.key: short_name(state.cell) for state in todo}
+    waiting = {state.cell.key: state for state in todo}
+    futures: dict[Any, str] = {}
+    away = None
+    while waiting:
+        for key in waiting.keys() - set(futures.values()):
+            futures[client.submit(perform, job, key, pure=False, retries=3)] = key
+        finished = [future for future in futures if future.done()]
+        if not finished:
+            away = _still_there(client, away)
+            time.sleep(_POLL)
+            continue
+        for future in finished:
+            key = futures.pop(future)
+            try:
+                told = future.result()
+            except CancelledError:  # the scheduler forgot it
+                state = state_of(runner.plan, waiting[key].cell, runner.store)
+                if not state.done:
+                    continue
+                told = Told(status=None if state.ending is None else state.ending.status)
+            except Exception as error:  # whatever a worker raises
+                reason = f"{type(error).__name__}: {error}".splitlines()[0]
+                raise EngineError(f"A worker failed on {names[key]}: {reason}.") from error
+            if isinstance(told, str):
+                raise EngineError(told)
+            del waiting[key]
+            for line in told.lines:
+                progress.say(line)
+            progress.end(names[key], told.status)
+
+
+def _still_there(client: Any, away: float | None) -> float | None:  # noqa: ANN401 - no types
+    """Since when the scheduler is away; None while it is there.
+
+    Raises:
+        EngineError: Where it is away for too long.
+    """
+    if client.status == "running":
+        return None
+    since = time.monotonic() if away is None else away
+    if time.monotonic() - since > PATIENCE:
+        raise EngineError(
+            f"The scheduler has been away for {PATIENCE:.0f} s; start it again and run the same "
+            f"command: what is recorded is kept."
+        )
+    return since
+
+
+# ---------------------------------------------------------------- on a worker
+
+
+@functools.lru_cache(maxsize=4)
+def _plan(path: Path) -> Plan:
+    plan: Plan = pickle.loads(path.read_bytes())  # noqa: S301 - the caller wrote it into the store
+    return plan
+
+
+@functools.lru_cache(maxsize=4)
+def _parents(root: Path, limits: Limits) -> Parents:
+    """Warm parents of this worker; they end with it."""
+    return Parents(limits, root / "cache", root / "logs")
+
+
+def perform(job: Job, key: str) -> Told | str:
+    """Compute one cell on this worker; a text says why it cannot.
+
+    A cell that another worker holds is waited for: it may be a worker that has just died, whose
+    lease runs out, or one that is about to finish.
+    """
+    root = Path(job.root)
+    try:
+        plan = _plan(root / job.plan)
+    except OSError:
+        return (
+            f"A worker does not see the store '{root}'; mount the folder there under the same path."
+        )
+    other = [name for name, code in _code(plan).items() if job.code.get(name) != code]
+    if other:
+        return f"A worker has other code of {', '.join(other)}; install the same versions there."
+    store = Store(root)
+    runner = Runner(
+        plan,
+        store,
+        parents=_parents(root, plan.grid.limits),
+        workers=1,
+        retry=job.retry,
+        only_scores=job.only_scores,
+    )
+    cell = next(cell for cell in plan.cells if cell.key == key)
+    done = threading.Event()
+    watch = threading.Thread(target=_watch, args=(root / job.stop, runner.stop, done), daemon=True)
+    watch.start()
+    try:
+        for told in _attempts(runner, cell.key):
+            runner.one(state_of(plan, cell, store), told)
+            if told.status is not Status.SKIPPED or runner.stop.is_set():
+                return told
+    finally:
+        done.set()
+    return Told()
+
+
+def _attempts(runner: Runner, key: str) -> Iterator[Told]:
+    """One more try whenever the cell may be free."""
+    lease = runner.store.root / "leases" / f"{key}.json"
+    while True:
+        yield Told()
+        while lease.exists() and not runner.stop.is_set():
+            runner.store.release_if_stale(key)
+            time.sleep(_POLL)
+
+
+def _watch(stop: Path, event: threading.Event, done: threading.Event) -> None:
+    while not done.wait(_POLL):
+        if stop.exists():
+            event.set()
+            return
