@@ -79,7 +79,7 @@ def test_p19_a_gain_that_is_half_larger_where_the_vehicle_is_present_fails_the_a
 def test_p21_a_budget_converts_to_the_epsilons_of_the_table_each_bound_below_the_cruder(
     alpha, b_g, expected
 ):
-    """Mironov, single order, zCDP, exact. Failed when rho was B_G instead of B_G / alpha."""
+    """Mironov, single order, zCDP, exact. Failed when zCDP took B_G = rho at every order."""
     rho = b_g / alpha
     found = [
         renyi_epsilon_mironov(alpha, b_g, 1e-5),

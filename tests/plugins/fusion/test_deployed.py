@@ -1,6 +1,7 @@
 """The deployed loop: one window in numpy, equal to the rollout that was trained."""
 
 import ast
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ import panelbench_fusion
 from panelbench import Budget, Split
 from panelbench.testing import tiny_streams
 from panelbench_fusion import online, training
+from panelbench_fusion.channel import LiveChannel
 from panelbench_fusion.deployed import Window
 from panelbench_fusion.estimator import Regularisation
 from panelbench_fusion.feature import Feature
+from panelbench_fusion.ledger import Ledger
 from panelbench_fusion.listener import Exported, Listener
 
 BUDGET = Budget.renyi_dp(2.0, 1.5)
@@ -85,12 +88,14 @@ def test_p15_the_listener_runs_on_outputs_and_gains_alone():
         assert np.isfinite(listener.hear(gain, rng.normal(size=2)))
 
 
-def test_p03_the_ledger_of_a_window_never_exceeds_the_budget():
+def test_p03_p12_the_live_channel_applies_what_the_ledger_charges():
     """Failed when the live channel applied the gain that was asked for."""
-    system = trained(8)
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        window = Window(Exported.of(system), rng=rng)
-        for _ in range(20):
-            window.step(rng.normal(scale=1e6, size=2))
-        assert sum(float(charge) for charge in window.ledger.charged) <= system.total
+    ledger = Ledger(1.5, l2_sensitivity=1.0, paths=())
+    channel = LiveChannel(ledger, steps=4, rng=np.random.default_rng(0))
+    noise = np.random.default_rng(0).standard_normal((4, 2))
+    sums = np.array([10.0, 20.0])
+    for k, asked in enumerate((1.0, np.inf, 1e9, 1e9)):
+        output, gain = channel.step(asked, sums)
+        np.testing.assert_allclose((output - noise[k]) / sums, gain, atol=1e-12)
+        assert gain**2 == pytest.approx(float(ledger.charged[k]), abs=1e-12)
+    assert sum(Fraction(float(charge)) for charge in ledger.charged) <= Fraction(1.5)
