@@ -74,6 +74,8 @@ class Choice:
         files: Files of a dataset, after `resolve`.
         components: Component names of a metric, after `resolve`.
         given: Parameters as written in the grid, for labels.
+        levels: Budgets a mechanism is run at; all where there are none.
+        on: Labels of the datasets a mechanism is run on; all where there are none.
     """
 
     name: str
@@ -85,6 +87,8 @@ class Choice:
     files: tuple[dict[str, Any], ...] = ()
     components: tuple[str, ...] = ()
     given: dict[str, Any] = field(default_factory=dict)
+    levels: tuple[float, ...] = ()
+    on: tuple[str, ...] = ()
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -151,6 +155,11 @@ class Grid:
             for relation in self.relations
             for level in self.levels
         ]
+
+
+def level_of(budget: Budget) -> float | None:
+    """The number that a budget is stated by, None where it is unlimited."""
+    return next((v for v in (budget.epsilon, budget.b_g, budget.rho) if v is not None), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,8 +337,14 @@ def expand(
         for mechanism in grid.mechanisms:
             if mechanism.reads != dataset.reads:
                 continue
+            if mechanism.on and label_of(dataset) not in mechanism.on:
+                continue
             budgets = (
-                grid.budgets(users)
+                [
+                    b
+                    for b in grid.budgets(users)
+                    if not mechanism.levels or level_of(b) in mechanism.levels
+                ]
                 if mechanism.role == Role.PRIVATE
                 else [Budget.unlimited(relation=relation) for relation in grid.relations[:1]]
             )

@@ -6,7 +6,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 from panelbench.errors import BudgetError, GridError, unknown
-from panelbench.grid import NOTIONS, Choice, Grid, Limits, canonical
+from panelbench.grid import NOTIONS, Choice, Grid, Limits, canonical, label_of
 from panelbench.privacy import NeighboringRelation
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ _TABLES = {
     ),
     "budgets": ("epsilon", "b_g", "rho", "delta", "alpha", "relation"),
     "limits": ("seconds", "memory_mb", "threads"),
-    "choice": ("name", "label", "params"),
+    "datasets": ("name", "label", "params"),
+    "mechanisms": ("name", "label", "params", "budgets", "datasets"),
+    "metrics": ("name", "label", "params"),
 }
 
 
@@ -52,7 +54,7 @@ def _choices(raw: Any, where: str) -> tuple[Choice, ...]:  # noqa: ANN401 - TOML
         raise GridError(f"A grid needs at least one [[{where}]] table with a name.")
     choices: list[Choice] = []
     for entry in raw:
-        table = _table(entry, "choice", f"[[{where}]]")
+        table = _table(entry, where, f"[[{where}]]")
         if not isinstance(table.get("name"), str):
             raise GridError(f"[[{where}]] needs a name, got {table!r}.")
         params = table.get("params", {})
@@ -62,8 +64,20 @@ def _choices(raw: Any, where: str) -> tuple[Choice, ...]:  # noqa: ANN401 - TOML
             canonical(params)
         except (TypeError, ValueError) as error:
             raise GridError(f"[[{where}]] {table['name']}: params: {error}.") from error
+        for only, kind in (("budgets", int | float), ("datasets", str)):
+            wanted = table.get(only, [])
+            if not isinstance(wanted, list) or not all(isinstance(v, kind) for v in wanted):
+                raise GridError(
+                    f"[[{where}]] {table['name']}: {only} must be a list of those it runs at, got "
+                    f"{wanted!r:.60}."
+                )
         choice = Choice(
-            name=table["name"], params=params, given=params, label=str(table.get("label", ""))
+            name=table["name"],
+            params=params,
+            given=params,
+            label=str(table.get("label", "")),
+            levels=tuple(float(level) for level in table.get("budgets", [])),
+            on=tuple(table.get("datasets", [])),
         )
         if any(choice.identity == other.identity for other in choices):
             raise GridError(f"[[{where}]] names '{choice.name}' twice with the same params.")
@@ -132,7 +146,25 @@ def _parse(raw: dict[str, Any], stem: str) -> Grid:
         mechanisms=_choices(table.get("mechanisms"), "mechanisms"),
         metrics=_choices(table.get("metrics"), "metrics"),
     )
+    _check_only(grid)
     budgets_made = grid.budgets(1000)  # budgets check themselves at birth
     if len(set(budgets_made)) < len(budgets_made):
         raise GridError("[budgets] states one budget twice; leave the second one out.")
     return grid
+
+
+def _check_only(grid: Grid) -> None:
+    """What a mechanism is confined to must be there."""
+    labels = [label_of(dataset) for dataset in grid.datasets]
+    for mechanism in grid.mechanisms:
+        for level in mechanism.levels:
+            if level not in grid.levels:
+                raise GridError(
+                    f"[[mechanisms]] {mechanism.name}: the budget {level:g} is none of the grid's, "
+                    f"{', '.join(f'{known:g}' for known in grid.levels)}."
+                )
+        for label in mechanism.on:
+            if label not in labels:
+                raise GridError(
+                    f"[[mechanisms]] {mechanism.name}: {unknown('dataset', label, labels)}"
+                )

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Protocol
 
 from panelbench import child
-from panelbench.grid import Cell, Choice, key_of, label_of
+from panelbench.grid import Cell, Choice, key_of, label_of, level_of
 from panelbench.plan import Plan, State, state_of
 from panelbench.record import FAILURES, Phase, Record, Status, Store
 
@@ -25,8 +25,7 @@ EXIT_FAILED = 3
 
 def short_name(cell: Cell) -> str:
     """One cell in a few words, for progress lines."""
-    stated = cell.budget
-    level = next((v for v in (stated.epsilon, stated.b_g, stated.rho) if v is not None), None)
+    level = level_of(cell.budget)
     at = "" if level is None else f" at {level:g}"
     return f"{label_of(cell.mechanism)} on {label_of(cell.dataset)}{at} #{cell.repeat}"
 

@@ -158,3 +158,33 @@ def test_a_malformed_grid_is_one_sentence_that_names_the_file(tmp_path, text, sa
 
 def test_choices_are_told_apart_by_their_parameters():
     assert Choice(name="a", params={"x": 1}).identity != Choice(name="a").identity
+
+
+def confined(tmp_path, line):
+    path = tmp_path / "confined.toml"
+    path.write_text(TEXT.replace('name = "m/private"', f'name = "m/private"\n{line}'))
+    return read(path)
+
+
+def test_a_mechanism_may_be_confined_to_some_budgets_and_datasets(grid, tmp_path):
+    choice = confined(tmp_path, "budgets = [2]\ndatasets = ['d/tables']").mechanisms[0]
+    only = dataclasses.replace(grid.mechanisms[0], levels=choice.levels, on=choice.on)
+    found = cells(dataclasses.replace(grid, mechanisms=(only,)))
+    assert {c.budget.epsilon for c in found} == {2.0}
+    nowhere = dataclasses.replace(only, on=("elsewhere",))
+    assert not cells(dataclasses.replace(grid, mechanisms=(nowhere,)))
+    full = cells(grid)
+    assert {c.key for c in found} <= {c.key for c in full}
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("budgets = [3]", "the budget 3 is none of the grid's, 1, 2"),
+        ("budgets = 2", "must be a list"),
+        ("datasets = ['d/tabels']", "Did you mean 'd/tables'"),
+    ],
+)
+def test_what_it_is_confined_to_must_be_there(tmp_path, line, told):
+    with pytest.raises(GridError, match=told):
+        confined(tmp_path, line)
