@@ -137,6 +137,16 @@ def test_a_copy_is_at_distance_zero_and_a_skipped_copy_is_not():
     assert list(skipped) == expected
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_distances_in_one_search_are_those_of_one_each(kind):
+    rng = np.random.default_rng(9)
+    queries, references = (some_tables(kind, count, rng) for count in (20, 80))
+    weights = np.array([[1.0, 1.0, 1.0], [0.0, 5.0, 1e-3], [3.0, 0.01, 0.5]])
+    skip = rng.integers(-1, 80, 20)
+    each = [nearest(queries, references, row, skip=skip) for row in weights]
+    assert (nearest(queries, references, weights, skip=skip) == each).all()
+
+
 def test_skipping_the_only_reference_is_infinitely_far():
     table = np.zeros((3, 1))
     assert nearest([table], [table], np.ones(1), skip=np.array([0]))[0] == np.inf

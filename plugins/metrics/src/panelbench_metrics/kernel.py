@@ -219,7 +219,7 @@ def search(  # noqa: PLR0912, PLR0915, PLR0917 - one loop; compiled calls are po
     bound: Array,
     order: Array,
 ) -> Array:
-    """The nearest distance of each query in a block, infinite without a finite bound.
+    """The nearest distances of each query in a block, infinite without a finite bound.
 
     Args:
         values: As in `Packed`, of the queries.
@@ -228,42 +228,59 @@ def search(  # noqa: PLR0912, PLR0915, PLR0917 - one loop; compiled calls are po
         reference_values: As in `Packed`, of the references.
         reference_starts: The same.
         reference_rows: The same.
-        weights: Factor of each attribute.
-        bounds: What each attribute adds at least, shape (attributes, queries, references).
-        bound: Their sum over attributes, infinite for a reference that does not count.
-        order: References of each query by rising bound.
+        weights: Factors of the attributes, shape (kinds of distance, attributes).
+        bounds: What each attribute adds at least, unweighted, shape (attributes, queries,
+            references).
+        bound: Their weighted sums over attributes, shape (kinds, queries, references); infinite
+            for a reference that does not count.
+        order: References of each query in the order of trying, those with low bounds first.
+
+    Returns:
+        Shape (kinds, queries).
     """
+    kinds = weights.shape[0]
     attributes, references = bounds.shape[0], bounds.shape[2]
     width = LANES * max(rows.max(), reference_rows.max())
     cost, length = np.zeros(width), np.zeros(width)
     a, b = np.zeros(width), np.zeros(width)
     held = np.full(LANES, -1)  # the reference in each lane
-    total = np.zeros(LANES)  # its distance so far, bounds in place of what is not computed
+    total = np.zeros((LANES, kinds))  # its distances so far, bounds in place of what is unknown
     attribute = np.zeros(LANES, dtype=np.int64)  # the one being computed
     left = np.zeros(LANES, dtype=np.int64)  # how many are not computed
     known = np.zeros((LANES, attributes))  # what is computed, else -1
-    result = np.empty(len(rows))
+    best = np.empty(kinds)
+    result = np.empty((kinds, len(rows)))
     for query in range(len(rows)):
         n, start = rows[query], starts[query]
-        upcoming, best = 0, np.inf
+        upcoming = 0
+        best[:] = np.inf
         while True:
             running, widest = 0, 0
             for lane in range(LANES):
-                if held[lane] >= 0 and total[lane] * _LOWERED >= best:
-                    held[lane] = -1
-                if held[lane] < 0 and upcoming < references:
+                if held[lane] >= 0:
+                    useful = False
+                    for kind in range(kinds):
+                        useful = useful or total[lane, kind] * _LOWERED < best[kind]
+                    if not useful:
+                        held[lane] = -1
+                while held[lane] < 0 and upcoming < references:
                     r = order[query, upcoming]
-                    if bound[query, r] * _LOWERED < best:
-                        held[lane], total[lane], left[lane] = r, bound[query, r], attributes
+                    upcoming += 1
+                    useful = False
+                    for kind in range(kinds):
+                        total[lane, kind] = bound[kind, query, r]
+                        useful = useful or total[lane, kind] * _LOWERED < best[kind]
+                    if useful:
+                        held[lane], left[lane] = r, attributes
                         known[lane, :] = -1.0
-                        upcoming += 1
                 if held[lane] < 0:
                     continue
                 r = held[lane]
                 k, largest = 0, -1.0
                 for j in range(attributes):
-                    if known[lane, j] < 0.0 and bounds[j, query, r] > largest:
-                        k, largest = j, bounds[j, query, r]
+                    adds = weights[kinds - 1, j] * bounds[j, query, r]
+                    if known[lane, j] < 0.0 and adds > largest:
+                        k, largest = j, adds
                 attribute[lane] = k
                 running += 1
                 m, at = reference_rows[r], reference_starts[r]
@@ -280,14 +297,17 @@ def search(  # noqa: PLR0912, PLR0915, PLR0917 - one loop; compiled calls are po
                 if r < 0:
                     continue
                 end = LANES * (reference_rows[r] - 1) + lane
-                known[lane, k] = weights[k] * (cost[end] / length[end])
-                total[lane] += known[lane, k] - bounds[k, query, r]
+                known[lane, k] = cost[end] / length[end]
                 left[lane] -= 1
+                for kind in range(kinds):
+                    more = known[lane, k] - bounds[k, query, r]
+                    total[lane, kind] += weights[kind, k] * more
+                    if left[lane] == 0:
+                        whole = 0.0
+                        for j in range(attributes):
+                            whole += weights[kind, j] * known[lane, j]
+                        best[kind] = min(best[kind], whole)
                 if left[lane] == 0:
-                    whole = 0.0
-                    for j in range(attributes):
-                        whole += known[lane, j]
-                    best = min(best, whole)
                     held[lane] = -1
-        result[query] = best
+        result[:, query] = best
     return result

@@ -108,16 +108,16 @@ class Tdcr(Metric):
         skip = np.searchsorted(near, others)
         skip[near[np.minimum(skip, len(near) - 1)] != others] = -1
         scales = [column_scale(c, train[c.name].dropna().to_numpy()) for c in columns]
-        for component, weights in (
-            ("raw", np.ones(len(columns))),
-            ("scaled", 1.0 / np.array(scales)),
-        ):
-            of_fake, of_real, of_others = (
-                np.minimum(
-                    nearest_distances(part, known, weights, skip=own, threads=self.threads), _FAR
-                )
-                for part, own in ((fake, None), (real, None), (held_out, skip))
+        weights = np.stack([np.ones(len(columns)), 1.0 / np.array(scales)])
+        distances = [
+            np.minimum(
+                nearest_distances(part, known, weights, skip=own, threads=self.threads), _FAR
             )
+            for part, own in ((fake, None), (real, None), (held_out, skip))
+        ]
+        for component, (of_fake, of_real, of_others) in zip(
+            self.components, zip(*distances, strict=True), strict=True
+        ):
             yield Score(
                 component=component,
                 value=divergence(of_fake, of_real),

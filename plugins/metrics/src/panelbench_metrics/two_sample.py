@@ -29,6 +29,7 @@ HELD_OUT = 0.3
 WORST = 0.5
 FEWEST = 4
 MOST_CATEGORIES = 50
+MOST_A_TREE = 5000
 _FAR = 1e30  # values beyond are cut to it: trees count in float32
 
 
@@ -37,9 +38,9 @@ class ClassifierTwoSample(Metric):
     """Distance of a classifier's AUC from 0.5, which is where it can tell nothing (path.md 3.6).
 
     As many test users as synthetic tables, 70 % of each to fit and 30 % to judge, by logistic
-    regression (on standardised values), a random forest of 100 trees and histogram gradient
-    boosting (Rosenblatt et al. 2026, arXiv:2602.02766). Each reads the embedding of a table (blind
-    to the order of rows) and, apart from it, handcrafted features: of a numeric column mean,
+    regression (on standardised values), a random forest of 100 trees (each on at most 5,000
+    tables) and histogram gradient boosting (Rosenblatt et al. 2026, arXiv:2602.02766). Each reads
+    the embedding of a table (blind to the order of rows) and, apart from it, handcrafted features: of a numeric column mean,
     standard deviation, smallest, largest, median and last minus first known value and the share
     missing, of a categorical one the shares of its first 50 categories and of missing values, and
     the number of rows. 0 is perfect, 0.5 the worst; AUCs below 0.5 are as telling as those above.
@@ -144,7 +145,7 @@ def auc_of(classifier: str, real: np.ndarray, other: np.ndarray, *, seed: int) -
     order = np.random.default_rng(seed).permutation(count)
     held_out = order[: max(1, round(HELD_OUT * count))]
     fitted = order[len(held_out) :]
-    model = _model(classifier, seed)
+    model = _model(classifier, seed, 2 * len(fitted))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a separable sample has no optimum to converge to
         model.fit(
@@ -167,7 +168,7 @@ def area_under_curve(negative: np.ndarray, positive: np.ndarray) -> float:
     return float((2 * below + tied) / (2 * len(negative) * len(positive)))
 
 
-def _model(classifier: str, seed: int) -> Any:  # noqa: ANN401 - scikit-learn ships no types
+def _model(classifier: str, seed: int, rows: int) -> Any:  # noqa: ANN401 - scikit-learn ships no types
     # it takes a second to import, which the other metrics need not pay
     from sklearn.ensemble import (  # noqa: PLC0415
         HistGradientBoostingClassifier,
@@ -178,7 +179,8 @@ def _model(classifier: str, seed: int) -> Any:  # noqa: ANN401 - scikit-learn sh
     from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
 
     if classifier == "random-forest":
-        return RandomForestClassifier(n_estimators=100, random_state=seed)
+        most = MOST_A_TREE if rows > MOST_A_TREE else None
+        return RandomForestClassifier(n_estimators=100, max_samples=most, random_state=seed)
     if classifier == "gradient-boosting":
         return HistGradientBoostingClassifier(random_state=seed)
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
