@@ -22,7 +22,14 @@ from panelbench.bounds import Clip
 from panelbench_marginals.drawing import drawn
 from panelbench_marginals.graphical import Model
 from panelbench_marginals.selection import Candidates, counted, weights_of, workload_of
-from panelbench_marginals.wide import checked, histogram_sensitivity, records_of
+from panelbench_marginals.wide import (
+    CELL_BYTES,
+    checked,
+    histogram_sensitivity,
+    noisy,
+    records_of,
+    users_of,
+)
 
 if TYPE_CHECKING:
     from panelbench import Budget, Dataset, Schema
@@ -30,7 +37,6 @@ if TYPE_CHECKING:
 
 MEASURE = 0.9
 """Share of each round's budget that goes into the measurement; the rest goes into the choice."""
-CELL_BYTES = 8
 ABSOLUTE_MEAN = math.sqrt(2 / math.pi)
 """Mean absolute value of standard Gaussian noise."""
 
@@ -246,14 +252,3 @@ class Rounds:
     def anneal(self) -> None:
         """Spend four times as much from now on."""
         self.sigma /= 2
-
-
-def noisy(counts: np.ndarray, stddev: float, rng: np.random.Generator) -> np.ndarray:
-    """Counts plus independent Gaussian noise."""
-    return counts + rng.normal(0.0, stddev, counts.shape)
-
-
-def users_of(marginals: list[np.ndarray]) -> float:
-    """The number of users that noisy marginals add up to, each weighted by 1 / its cells."""
-    weights = [1 / counts.size for counts in marginals]
-    return max(1.0, float(np.average([counts.sum() for counts in marginals], weights=weights)))

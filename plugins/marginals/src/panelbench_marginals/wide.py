@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from panelbench import Budget, Dataset, GaussianEvent
 
+CELL_BYTES = 8
 PAPER_NOTE = "Bins span [min, 99th percentile] of the private data, as in the paper."
 
 
@@ -160,3 +161,14 @@ def checked(*, clip: str, clip_share: float, tables: int | None, **at_least_one:
             raise ValueError(f"{name} must be at least 1, got {value}.")
     if tables is not None and tables < 1:
         raise ValueError(f"tables must be at least 1 or unset, got {tables}.")
+
+
+def noisy(counts: np.ndarray, stddev: float, rng: np.random.Generator) -> np.ndarray:
+    """Counts plus independent Gaussian noise."""
+    return counts + rng.normal(0.0, stddev, counts.shape)
+
+
+def users_of(marginals: list[np.ndarray]) -> float:
+    """The number of users that noisy marginals add up to, each weighted by 1 / its cells."""
+    weights = [1 / counts.size for counts in marginals]
+    return max(1.0, float(np.average([counts.sum() for counts in marginals], weights=weights)))
