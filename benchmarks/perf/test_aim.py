@@ -1,11 +1,11 @@
 """`marginals/aim` against `smartnoise/aim`: time and workload error on the same records.
 
-Run with `pytest benchmarks/perf/test_aim.py -s`; not part of `make test`. Both get the same users of
-`hmm`, flattened and binned in the same way between public bounds, and the same rho (epsilon 2,
-delta n^-1.1); repeats differ in their seed. Times are wall-clock seconds of the release, compilation
-included, each in a process of its own with one thread. The workload error is the mean total variation
-distance of all two-way marginals between real and synthetic users. Skipped where the environment
-`smartnoise` is not built.
+Run with `pytest benchmarks/perf/test_aim.py -s`; not part of `make test`. Both get the same users
+of `hmm`, flattened and binned in the same way between public bounds, and the same rho (epsilon 2,
+delta n^-1.1); repeats differ in their seed. Times are wall-clock seconds of the release,
+compilation included, each in a process of its own with one thread. The workload error is the mean
+total variation distance of all two-way marginals between real and synthetic users. Skipped where
+the environment `smartnoise` is not built.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ THEIRS = environment("smartnoise")
 RUN = """
 import json, sys, time
 import numpy as np
-from panelbench import Budget, UserTables
+from panelbench import Budget
 from panelbench.data import UserTables
 from {package}.aim import Aim
 
@@ -63,11 +63,11 @@ def binned(frame, schema):
 def workload_error(real, synthetic):
     found = []
     for one, two in itertools.combinations(range(real.shape[1]), 2):
-        tables = [
-            np.bincount(side[:, one] * 32 + side[:, two], minlength=1024)
+        shares = [
+            np.bincount(side[:, one] * 32 + side[:, two], minlength=1024) / len(side)
             for side in (real, synthetic)
         ]
-        found.append(np.abs(tables[0] / tables[0].sum() - tables[1] / tables[1].sum()).sum() / 2)
+        found.append(np.abs(shares[0] - shares[1]).sum() / 2)
     return float(np.mean(found))
 
 
@@ -86,23 +86,26 @@ def test_aim_is_five_times_faster_and_no_worse(tmp_path):
     (tmp_path / "meta.json").write_text(json.dumps(meta))
     real = binned(data.train, data.schema)
     rows = []
+
+    def released(python, package, seed):
+        code = RUN.format(package=package, users=USERS, horizon=HORIZON)
+        files = [tmp_path / "data.npz", tmp_path / "meta.json", str(seed), tmp_path / "out.csv"]
+        done = subprocess.run(
+            [python, "-c", code, *files],
+            env=surroundings(foreign=True),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        seconds = json.loads(done.stderr.strip().splitlines()[-1])["seconds"]
+        synthetic = binned(pd.read_csv(tmp_path / "out.csv"), data.schema)
+        return seconds, workload_error(real, synthetic)
+
     for seed in range(REPEATS):
-        row = []
-        for python, package in (
-            (sys.executable, "panelbench_marginals"),
-            (THEIRS.python, "panelbench_smartnoise"),
-        ):
-            done = subprocess.run(
-                [python, "-c", RUN.format(package=package, users=USERS, horizon=HORIZON), tmp_path / "data.npz", tmp_path / "meta.json", str(seed), tmp_path / "out.csv"],
-                env=surroundings(foreign=True), capture_output=True, text=True, check=True,
-            )  # fmt: skip
-            seconds = json.loads(done.stderr.strip().splitlines()[-1])["seconds"]
-            row += [
-                seconds,
-                workload_error(real, binned(pd.read_csv(tmp_path / "out.csv"), data.schema)),
-            ]
+        ours = released(sys.executable, "panelbench_marginals", seed)
+        row = [*ours, *released(THEIRS.python, "panelbench_smartnoise", seed)]
         rows.append(row)
-        print("seed {}: ours {:.1f} s, {:.4f}; smartnoise {:.1f} s, {:.4f}".format(seed, *row))
+        print("seed {}: ours {:.1f} s, {:.4f}; smartnoise {:.1f} s, {:.4f}".format(*[seed, *row]))
     table = np.array(rows)
     gap = table[:, 1] - table[:, 3]
     half = stats.t.ppf(0.975, REPEATS - 1) * gap.std(ddof=1) / np.sqrt(REPEATS)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 OURS = ("datasets", "example", "fusion", "marginals", "metrics", "references", "smartnoise")
 HERE = {name: plugin for name, plugin in installed().items() if not plugin.environment}
-"""Those that run with this interpreter; the others take the exam with theirs, in their own tests."""
+"""Those that run with this interpreter; others take the exam with theirs, in their own tests."""
 
 
 def asked():
