@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from panelbench_fusion.pipeline import Plan
     from panelbench_fusion.tabled import TabledFeature
 
-START_ITERATIONS = 60
 JUDGE_DRAWS = 20
 
 
@@ -199,9 +198,10 @@ def prepare(
     if shape.start == "open-loop":
         known = shelf.load("schedule")
         if known is None:
-            per_unit = _moments(train, how).weighted(np.full(size, 1 / sensitivity))
+            smooth = replace(how, shrinkage=1.0)  # else the schedule follows accidents
+            per_unit = _moments(train, smooth).weighted(np.full(size, 1 / sensitivity))
             model = Model.of(per_unit.ridged(how.ridge))
-            costs = optimal_costs(model, total, iterations=START_ITERATIONS, shared=True)
+            costs = optimal_costs(model, total, shared=True)
             shares = costs[:, 0] / total
             shelf.save("schedule", {"shares": torch.as_tensor(shares)})
         else:
