@@ -263,7 +263,7 @@ def _drafts(group: _Group, metric: dict[str, Any], versions: dict[str, str]) -> 
             alpha=figures.get("alpha"),
             b_g=figures.get("b_g"),
             rho=figures.get("rho"),
-            metric=metric["identity"]["name"],
+            metric=metric.get("label", metric["identity"]["name"]),
             component=component,
             unit=some.get("unit", ""),
             direction=some.get("direction", ""),

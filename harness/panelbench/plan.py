@@ -88,6 +88,7 @@ class Plan:
             "metrics": [
                 {
                     "identity": metric.identity,
+                    "label": label_of(metric),
                     "reads": metric.reads,
                     "components": metric.components,
                     "hashes": self.hashes[metric.plugin],
