@@ -2,9 +2,7 @@
 
 Run with `pytest benchmarks/perf/test_metrics.py -s`; not part of `make test`. Times are processor
 time, with the parameters as they are by default (metrics that sample take 2,000 tables of each
-side) and, for those, of all tables too. Of `tdcr` it is the search for the nearest of 10,000 tables
-of 4 to 50 rows and 4 columns, for each of 10,000, by both of its distances; a score has three such
-searches.
+side) and, for those, of all tables too. `tdcr` has a module of its own.
 """
 
 from __future__ import annotations
@@ -14,16 +12,13 @@ import time
 
 import numpy as np
 import pytest
-from test_tdcr import ATTRIBUTES, trajectories
 
 from panelbench import Budget
 from panelbench.catalog import installed
 from panelbench.loader import load
-from panelbench_metrics.nearest import Packed, nearest_distances
 
 TABLES = 10_000
 SECONDS, GIGABYTES = 60.0, 4.0
-TDCR_SECONDS = 120.0
 PANELS = ("hmm", "nyc311-like")
 METRICS = {
     name: cls
@@ -64,18 +59,4 @@ def test_a_metric_that_samples_can_take_all_tables(panel, name):
     where, dataset, release = panel
     _, seconds, peak = measured(METRICS[name](max_tables=TABLES), dataset, release)
     print(f"\n{name} of all tables on {where}: {seconds:.1f} s, peak {peak:.1f} GB")
-    assert peak < GIGABYTES
-
-
-def test_both_distances_of_10000_tables_to_10000_take_less_than_two_minutes():
-    queries, references = (Packed.of(trajectories(TABLES, seed)) for seed in (0, 1))
-    weights = np.stack([np.ones(ATTRIBUTES), np.linspace(0.8, 1.2, ATTRIBUTES)])
-    few = Packed.of(trajectories(2, 2))
-    nearest_distances(few, few, weights)  # compiles
-    start, clock = time.process_time(), time.perf_counter()
-    nearest_distances(queries, references, weights, threads=2)
-    seconds, passed = time.process_time() - start, time.perf_counter() - clock
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"\n{seconds:.0f} s of processor, {passed:.0f} s on two threads, peak {peak:.1f} GB")
-    assert seconds / 2 < TDCR_SECONDS
     assert peak < GIGABYTES

@@ -1,4 +1,4 @@
-"""How fast `tdcr` finds nearest neighbors: 1,000 against 5,000 tables, beside tslearn.
+"""How fast `tdcr` finds nearest neighbors: 1,000 against 5,000 tables, beside tslearn, and many.
 
 Run with `pytest benchmarks/perf/test_tdcr.py -s`; not part of `make test`. Times are processor
 time of one thread. tslearn's `cdist_dtw` is timed on a slice of the same pairs in two ways: one
@@ -8,6 +8,7 @@ and one call for each attribute (the same number of warpings).
 
 from __future__ import annotations
 
+import resource
 import time
 
 import numpy as np
@@ -20,6 +21,7 @@ from panelbench_metrics.nearest import Packed, nearest_distances
 QUERIES, REFERENCES, ATTRIBUTES = 1000, 5000, 4
 SLICE = (40, 60)
 ORACLE = (3, 400)
+MANY, MOST_SECONDS = 10_000, 120.0
 
 
 def trajectories(count, seed):
@@ -90,3 +92,17 @@ def test_tdcr_equals_the_oracle_on_a_slice(panels):
     expected = [min(distance(a, b) for b in references) for a in queries]
     found = nearest_distances(Packed.of(queries), Packed.of(references), np.ones(ATTRIBUTES))
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def test_both_distances_of_10000_tables_to_10000_take_two_cores_less_than_two_minutes():
+    queries, references = (Packed.of(trajectories(MANY, seed)) for seed in (0, 1))
+    weights = np.stack([np.ones(ATTRIBUTES), np.linspace(0.8, 1.2, ATTRIBUTES)])
+    few = Packed.of(trajectories(2, 2))
+    nearest_distances(few, few, weights)  # compiles
+    start, clock = time.process_time(), time.perf_counter()
+    nearest_distances(queries, references, weights, threads=2)
+    seconds, passed = time.process_time() - start, time.perf_counter() - clock
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"\n{seconds:.0f} s of processor, {passed:.0f} s on two threads, peak {peak:.1f} GB")
+    assert seconds / 2 < MOST_SECONDS
+    assert peak < 4.0

@@ -40,13 +40,14 @@ class ClassifierTwoSample(Metric):
     As many test users as synthetic tables, 70 % of each to fit and 30 % to judge, by logistic
     regression (on standardised values), a random forest of 100 trees (each on at most 5,000
     tables) and histogram gradient boosting (Rosenblatt et al. 2026, arXiv:2602.02766). Each reads
-    the embedding of a table (blind to the order of rows) and, apart from it, handcrafted features: of a numeric column mean,
-    standard deviation, smallest, largest, median and last minus first known value and the share
-    missing, of a categorical one the shares of its first 50 categories and of missing values, and
-    the number of rows. 0 is perfect, 0.5 the worst; AUCs below 0.5 are as telling as those above.
+    the embedding of a table (blind to the order of rows) and, apart from it, handcrafted features:
+    of a numeric column mean, standard deviation, smallest, largest, median and last minus first
+    known value and the share missing, of a categorical one the shares of its first 50 categories
+    and of missing values, and the number of rows. 0 is perfect, 0.5 the worst; AUCs below 0.5 are
+    as telling as those above.
 
     - `embedding`: the mean over classifiers, on embeddings; `handcrafted`: on the features.
-    - the same for each classifier, "forest handcrafted" and so on; the detail has the AUC itself.
+    - the same for each classifier, "random-forest handcrafted" and so on; the detail has the AUC itself.
 
     A release of fewer than four tables cannot be judged and scores the worst.
 
