@@ -47,7 +47,7 @@ class ClassifierTwoSample(Metric):
     as telling as those above.
 
     - `embedding`: the mean over classifiers, on embeddings; `handcrafted`: on the features.
-    - the same for each classifier, "random-forest handcrafted" and so on; the detail has the AUC itself.
+    - the same for each classifier, "random-forest handcrafted" and so on, with its AUC as detail.
 
     A release of fewer than four tables cannot be judged and scores the worst.
 
