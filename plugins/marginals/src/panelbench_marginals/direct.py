@@ -25,7 +25,6 @@ from panelbench.binning import Binning, bounds_of, unfit
 from panelbench.bounds import Clip
 from panelbench.flatten import Wide, flatten, unflatten
 from panelbench_marginals.chains import Chain, counted, noisy, sampled, sampled_lengths, total
-from panelbench_marginals.fit import fitted
 
 if TYPE_CHECKING:
     from panelbench import Budget, Dataset, Schema
@@ -96,6 +95,8 @@ class Direct(Mechanism):
         self, dataset: Dataset, budget: Budget, *, rng: np.random.Generator
     ) -> SyntheticTables:
         """Measure, fit and sample."""
+        from panelbench_marginals.fit import fitted  # noqa: PLC0415 - jax takes seconds, and threads
+
         if not isinstance(dataset, UserTables):
             raise DataError(f"direct needs user tables, got {dataset.kind}.")
         schema = dataset.schema
