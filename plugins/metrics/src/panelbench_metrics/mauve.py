@@ -167,9 +167,10 @@ def _projected(vectors: np.ndarray) -> np.ndarray | None:
 def _clustered(points: np.ndarray, clusters: int, seed: int, restarts: int) -> np.ndarray:
     from sklearn.cluster import KMeans  # noqa: PLC0415 - takes a second to import
     from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 - the same
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415 - comes with scikit-learn
 
     model = KMeans(n_clusters=clusters, n_init=restarts, max_iter=500, random_state=seed)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), threadpool_limits(1):  # more threads would round otherwise
         # fewer distinct tables than clusters: the empty ones add nothing
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels: np.ndarray = model.fit_predict(points.astype(np.float32))

@@ -140,6 +140,8 @@ def auc_of(classifier: str, real: np.ndarray, other: np.ndarray, *, seed: int) -
     The same places of both are held out, so two equal samples get 0.5 exactly: every vector is
     there once with each label. Samples of fewer than four vectors get 1.
     """
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415 - comes with scikit-learn
+
     count = len(real)
     if count < FEWEST:
         return 1.0
@@ -147,7 +149,8 @@ def auc_of(classifier: str, real: np.ndarray, other: np.ndarray, *, seed: int) -
     held_out = order[: max(1, round(HELD_OUT * count))]
     fitted = order[len(held_out) :]
     model = _model(classifier, seed, 2 * len(fitted))
-    with warnings.catch_warnings():
+    # more threads would round otherwise, and wait for each other on a busy machine
+    with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore")  # a separable sample has no optimum to converge to
         model.fit(
             np.concatenate((real[fitted], other[fitted])),
