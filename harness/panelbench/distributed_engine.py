@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from panelbench import catalog
+from panelbench import catalog, lease
 from panelbench.child import Parents
 from panelbench.errors import EngineError
 from panelbench.plan import state_of
@@ -253,11 +253,10 @@ def perform(job: Job, key: str) -> Told | str:
 
 def _attempts(runner: Runner, key: str) -> Iterator[Told]:
     """One more try whenever the cell may be free."""
-    lease = runner.store.root / "leases" / f"{key}.json"
+    held = lease.path_of(runner.store.root, key)
     while True:
         yield Told()
-        while lease.exists() and not runner.stop.is_set():
-            runner.store.release_if_stale(key)
+        while held.exists() and not lease.stale(held) and not runner.stop.is_set():
             time.sleep(_POLL)
 
 

@@ -20,15 +20,11 @@ import math
 import os
 import re
 import shutil
-import socket
 import tempfile
-import time
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
-
-import psutil
 
 from panelbench.errors import StoreError
 from panelbench.grid import KEY_LENGTH, canonical
@@ -338,64 +334,6 @@ class Store:
         except (OSError, ValueError):
             return None
         return kept
-
-    # ---------------------------------------------------------------- leases
-
-    def lease(self, key: str, *, expires: float) -> Lease | None:
-        """Take the right to work on a key, or None while another living process holds it."""
-        path = self.root / "leases" / f"{key}.json"
-        claim = {
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "process_start": psutil.Process().create_time(),
-            "until": time.time() + expires,
-        }
-        for _ in range(2):
-            if write_new(path, json.dumps(claim)):
-                return Lease(path)
-            if not _stale(path):
-                return None
-            path.unlink(missing_ok=True)
-        return None
-
-    def release_if_stale(self, key: str) -> None:
-        """Remove a lease whose holder is gone."""
-        path = self.root / "leases" / f"{key}.json"
-        if _stale(path):
-            path.unlink(missing_ok=True)
-
-
-@dataclass(frozen=True)
-class Lease:
-    """The right to work on one key."""
-
-    path: Path
-
-    def release(self) -> None:
-        """Give it back."""
-        self.path.unlink(missing_ok=True)
-
-
-def _stale(path: Path) -> bool:
-    try:
-        claim = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    except ValueError:
-        return True
-    if not {"host", "pid", "process_start", "until"} <= set(claim):
-        return True
-    if claim["host"] != socket.gethostname():
-        return bool(time.time() > claim["until"])
-    try:
-        holder = psutil.Process(claim["pid"])
-        same = abs(holder.create_time() - claim["process_start"]) < 1.0  # s; clocks are adjusted
-        alive = same and holder.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        alive = False
-    return not alive
 
 
 def read_record(path: Path) -> Record:

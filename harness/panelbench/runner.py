@@ -9,7 +9,7 @@ import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Protocol
 
-from panelbench import child
+from panelbench import child, lease
 from panelbench.grid import Cell, Choice, key_of, label_of, level_of
 from panelbench.plan import Plan, State, state_of
 from panelbench.record import FAILURES, Phase, Record, Status, Store
@@ -119,8 +119,9 @@ class Runner:
     def one(self, state: State, progress: Listener) -> None:
         """Compute what is missing of one cell, unless another run holds it."""
         name = short_name(state.cell)
-        lease = self.store.lease(state.cell.key, expires=2 * self.plan.grid.limits.seconds + 60)
-        if lease is None:
+        expires = 2 * self.plan.grid.limits.seconds + 60
+        held = lease.take(self.store.root, state.cell.key, expires=expires)
+        if held is None:
             progress.say(f"{name}: another run is working on it; left to that run.")
             progress.end(name, Status.SKIPPED)
             return
@@ -138,7 +139,7 @@ class Runner:
                 where = f" while in phase {ending.phase}" if ending.phase else ""
                 progress.say(f"{name}: {ending.status}{where}: {ending.error}")
         finally:
-            lease.release()
+            held.release()
 
     def _lost(self, state: State) -> bool:
         """Whether a release that is still to be scored is no longer in the store."""

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from panelbench.errors import StoreError
+from panelbench.lease import take
 from panelbench.record import Record, Status, Store, write_new
 
 
@@ -96,26 +97,24 @@ def test_a09_twenty_thousand_records_load(tmp_path):
 
 
 def test_a09_a_lease_keeps_a_second_run_off_and_a_dead_holder_frees_it(tmp_path):
-    store = Store(tmp_path)
-    lease = store.lease("k", expires=60)
+    lease = take(tmp_path, "k", expires=60)
     assert lease is not None
-    assert store.lease("k", expires=60) is None
+    assert take(tmp_path, "k", expires=60) is None
     claim = json.loads(lease.path.read_text())
     lease.path.write_text(json.dumps({**claim, "process_start": 1.0}))
-    again = store.lease("k", expires=60)
+    again = take(tmp_path, "k", expires=60)
     assert again is not None
     again.release()
     assert not lease.path.exists()
 
 
 def test_a09_a_lease_of_another_host_expires(tmp_path):
-    store = Store(tmp_path)
-    lease = store.lease("k", expires=60)
+    lease = take(tmp_path, "k", expires=60)
     claim = {**json.loads(lease.path.read_text()), "host": "elsewhere"}
     lease.path.write_text(json.dumps(claim))
-    assert store.lease("k", expires=60) is None
+    assert take(tmp_path, "k", expires=60) is None
     lease.path.write_text(json.dumps({**claim, "until": 1.0}))
-    assert store.lease("k", expires=60) is not None
+    assert take(tmp_path, "k", expires=60) is not None
 
 
 def test_a09_a_full_disk_is_said_in_one_sentence(tmp_path, monkeypatch):
