@@ -115,11 +115,14 @@ def mauve(p: np.ndarray, q: np.ndarray, *, seed: int, restarts: int = 1) -> floa
         seed: For k-means.
         restarts: As in `Mauve`.
     """
-    joint = _projected(np.concatenate((p, q)))
-    if joint is None:
-        return 1.0
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415 - comes with scikit-learn
+
     clusters = max(2, round(min(len(p), len(q)) / TABLES_A_CLUSTER))
-    labels = _clustered(joint, clusters, seed, restarts)
+    with threadpool_limits(1):  # more threads would round otherwise, and stall a busy machine
+        joint = _projected(np.concatenate((p, q)))
+        if joint is None:
+            return 1.0
+        labels = _clustered(joint, clusters, seed, restarts)
     shares = [
         np.bincount(side, minlength=clusters) / len(side)
         for side in (labels[: len(p)], labels[len(p) :])
@@ -167,10 +170,9 @@ def _projected(vectors: np.ndarray) -> np.ndarray | None:
 def _clustered(points: np.ndarray, clusters: int, seed: int, restarts: int) -> np.ndarray:
     from sklearn.cluster import KMeans  # noqa: PLC0415 - takes a second to import
     from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 - the same
-    from threadpoolctl import threadpool_limits  # noqa: PLC0415 - comes with scikit-learn
 
     model = KMeans(n_clusters=clusters, n_init=restarts, max_iter=500, random_state=seed)
-    with warnings.catch_warnings(), threadpool_limits(1):  # more threads would round otherwise
+    with warnings.catch_warnings():
         # fewer distinct tables than clusters: the empty ones add nothing
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels: np.ndarray = model.fit_predict(points.astype(np.float32))
