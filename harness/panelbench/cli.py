@@ -140,24 +140,29 @@ def _parser() -> argparse.ArgumentParser:
     score.add_argument("--retry", default="", metavar="STATUS,...")
     explain = command("explain", "Say why a cell is done or new.", stored, some, as_json)
     explain.add_argument("cell", metavar="CELL", help="the key of a cell, or its beginning")
-    board = command("leaderboard", "Print the leaderboard and write its CSV.", stored, as_json)
-    board.add_argument(
-        "--csv", metavar="FILE", help="where to write, - to print (default: in the store)"
-    )
-    board.add_argument("--all", action="store_true", help="print every component of a metric")
     report = command("report", "Write the leaderboard as one HTML page.", stored)
     report.add_argument("--html", metavar="FILE", help="where to write (default: in the store)")
     publish = command("publish", "Write a grid's CSV and compacted records to commit.", stored)
     publish.add_argument(
         "--to", default="leaderboards", metavar="FOLDER", help="default: leaderboards"
     )
-    _add_more(command, as_json)
+    _add_more(command, as_json, stored)
     return parser
 
 
 def _add_more(
-    command: Callable[..., argparse.ArgumentParser], as_json: argparse.ArgumentParser
+    command: Callable[..., argparse.ArgumentParser],
+    as_json: argparse.ArgumentParser,
+    stored: argparse.ArgumentParser,
 ) -> None:
+    board = command("leaderboard", "Print the leaderboard and write its CSV.", stored, as_json)
+    board.add_argument(
+        "--csv", metavar="FILE", help="where to write, - to print (default: in the store)"
+    )
+    board.add_argument("--all", action="store_true", help="print every component of a metric")
+    board.add_argument(
+        "--against", metavar="ENTRY", help="print paired differences to this entry instead"
+    )
     new = command("new", "Write a plugin package to start from.")
     new.add_argument("kind", choices=["mechanism", "dataset", "metric"])
     new.add_argument("name", metavar="NAME", help="lower-case words joined by hyphens")

@@ -253,6 +253,8 @@ def show_leaderboard(options: argparse.Namespace) -> int:
 
     kept, cells, scores = _kept(options)
     board = make_board(kept, cells, scores)
+    if options.against:
+        return _show_against(board, options)
     if options.json:
         print_json([vars(row) for row in board.rows])
         return 0
@@ -263,6 +265,20 @@ def show_leaderboard(options: argparse.Namespace) -> int:
         return 0
     path = Path(options.csv or _store(options).root / f"{board.name}.csv")
     _write(board, kept, to_csv=path, full=options.all)
+    return 0
+
+
+def _show_against(board: Board, options: argparse.Namespace) -> int:
+    from panelbench.against import against, render
+
+    if options.json:
+        found = against(board, options.against)
+        print_json(
+            [{**vars(v.row), "by": vars(v.by), "share": v.share, "label": v.label} for v in found]
+        )
+        return 0
+    for line in render(board, options.against, every_component=options.all):
+        print(line)
     return 0
 
 
