@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from panelbench.errors import GridError, unknown
 from panelbench.extension import Role
+from panelbench.plot import AXES
 from panelbench.statistics import difference
 from panelbench.table import number
 
@@ -53,14 +54,15 @@ def against(board: Board, chosen: str) -> list[Versus]:
     names |= {key[0]: key for key in board.labels if key[0] not in names}
     if chosen not in names:
         raise GridError(unknown("entry", chosen, names))
+    column = AXES[board.notion][0]
     known: dict[tuple[object, ...], tuple[Row, Sample]] = {}
     for row, sample in zip(board.rows, board.samples, strict=True):
         if (row.mechanism, row.params) == names[chosen] and sample:
-            known[_where(row)] = (row, sample)
-            known.setdefault((*_where(row)[:3], None, None), (row, sample))
+            known[_where(row, column)] = (row, sample)
+            known.setdefault((*_where(row, column)[:3], None, None), (row, sample))
     found = []
     for row, sample in zip(board.rows, board.samples, strict=True):
-        place = _where(row)
+        place = _where(row, column)
         other = known.get(place) or known.get((*place[:3], None, None))
         own = (row.mechanism, row.params) == names[chosen]
         if other is None or own or not sample:
@@ -76,11 +78,11 @@ def against(board: Board, chosen: str) -> list[Versus]:
     return found
 
 
-def _where(row: Row) -> tuple[object, ...]:
+def _where(row: Row, column: str) -> tuple[object, ...]:
     """What must be the same: data, metric, and the budget where there is one."""
     place: tuple[object, ...] = (row.dataset, row.metric, row.component)
     if row.role == Role.PRIVATE:
-        return (*place, row.neighboring_relation, row.epsilon)
+        return (*place, row.neighboring_relation, getattr(row, column))
     return (*place, None, None)
 
 
@@ -97,8 +99,9 @@ def render(board: Board, chosen: str, *, every_component: bool = False) -> Itera
             title = (row.dataset, row.metric, row.component)
             unit = f" [{row.unit}]" if row.unit else ""
             yield f"\n{row.dataset} | {row.metric} {row.component}{unit}, less {chosen}"
-        at = "" if row.role != Role.PRIVATE else f"B_G {row.b_g:.3g} eps {row.epsilon:.3g} "
-        at += row.neighboring_relation if row.role == Role.PRIVATE else ""
+        at = ""
+        if row.role == Role.PRIVATE:
+            at = f"B_G {number(row.b_g)} eps {number(row.epsilon)} {row.neighboring_relation}"
         spread = "" if by.lower is None else f" [{number(by.lower)}, {number(by.upper)}]"
         sure = "" if by.lower is None or by.upper is None or by.lower <= 0 <= by.upper else " *"
         yield f"  {versus.label:24}  {at:44}  {number(by.mean)}{spread} ({versus.share:+.1%}){sure}"

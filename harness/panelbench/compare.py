@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from panelbench.plot import AXES
 from panelbench.statistics import Interval, difference, paired_p, separated
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def _by_name(
 ) -> dict[tuple[str, ...], tuple[Row, Mapping[int, Sequence[float]]]]:
     found: dict[tuple[str, ...], tuple[Row, Mapping[int, Sequence[float]]]] = {}
     for row, sample in zip(board.rows, board.samples, strict=True):
-        budget = "" if row.epsilon is None else f"epsilon {row.epsilon:.6g}"
+        stated = getattr(row, AXES[board.notion][0])
+        budget = "" if stated is None else f"{AXES[board.notion][1]} {stated:.6g}"
         name = (row.dataset, row.mechanism, row.params, row.neighboring_relation, budget)
         if sample:
             found[(*name, row.metric, row.component)] = (row, sample)

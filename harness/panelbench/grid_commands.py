@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 from collections import Counter
@@ -59,7 +60,7 @@ def _keep(made: Plan, store: Store, options: argparse.Namespace) -> tuple[dict[s
     name = made.grid.name + ("-part" if options.dataset else "")
     path = store.root / "plans" / f"{name}.json"
     file = Path(options.grid).name
-    kept = {**made.to_json(), "file": file}
+    kept = {**made.to_json(), "file": file, "text": _text_hash(Path(options.grid))}
     try:
         other = json.loads(path.read_text(encoding="utf-8")).get("file", file)
     except (OSError, ValueError, AttributeError):
@@ -110,7 +111,14 @@ def _kept_plan(where: str, root: str) -> dict[str, Any]:
             f"The grid '{name}' was never run in the store '{root}'; run it first, or name its "
             f"--store."
         )
-    return _read_plan(file)
+    kept = _read_plan(file)
+    if path.suffix == ".toml" and kept.get("text", _text_hash(path)) != _text_hash(path):
+        say(f"{path.name} was changed since it last ran; this is what ran then.")
+    return kept
+
+
+def _text_hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def _read_plan(file: Path) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class _Draft:
 
     row: Row
     values: dict[int, tuple[float, ...]]
+    budget: str
     claim: Claim
     detail: dict[str, float]
     panels: dict[str, Any]
@@ -288,6 +289,7 @@ def _drafts(group: _Group, metric: dict[str, Any], versions: dict[str, str]) -> 
         yield _Draft(
             row=row,
             values=values,
+            budget=canonical(cell["budget"]),
             claim=Claim(
                 public=tuple(sorted(guarantee.get("public", ()))), note=guarantee.get("note", "")
             ),
@@ -317,13 +319,23 @@ def _section(role: str, guarantee: dict[str, Any]) -> Section:
 
 
 def _figures(cell: dict[str, Any], guarantee: dict[str, Any]) -> dict[str, float | None]:
-    """The budget in every notion; for entries without one, what their guarantee settles to."""
+    """The budget, and what it is in the other notions.
+
+    Where every event of the ledger is Gaussian, or nothing was released, these are equal claims.
+    Otherwise the other notions have what the guarantee settles to, or nothing. For entries without
+    a budget all figures are what their guarantee settles to.
+    """
     names = ("epsilon", "delta", "alpha", "b_g", "rho")
     budget = Budget.from_json(cell["budget"])
+    settled = guarantee.get("figures", {})
     if budget.notion is not Notion.UNLIMITED:
         figures = dataclasses.asdict(accounting.equivalents(budget))
+        kinds = {event["event"] for event in guarantee.get("ledger", ())}
+        declared = guarantee.get("established") == Established.DECLARED
+        for name in ("epsilon", "b_g", "rho"):
+            if getattr(budget, name) is None and (declared or kinds - {"GaussianEvent"}):
+                figures[name] = None if settled.get(name) is None else float(settled[name])
         return {name: figures[name] for name in names}
-    settled = guarantee.get("figures", {})
     return {
         name: None if settled.get(name) is None else float(settled[name])
         for name in ("epsilon", "b_g", "rho")
@@ -336,8 +348,8 @@ def _rank(drafts: list[_Draft]) -> None:
     for draft in drafts:
         row = draft.row
         if row.section in RANKED:
-            where = (row.dataset, row.privacy_unit, row.neighboring_relation, row.delta, row.alpha)
-            what = (row.epsilon, row.b_g, row.metric, row.component)
+            where = (row.dataset, row.privacy_unit, row.neighboring_relation)
+            what = (draft.budget, row.metric, row.component)
             kind = (row.section, draft.claim.public)
             classes.setdefault((*where, *what, *kind), []).append(draft)
     for members in classes.values():

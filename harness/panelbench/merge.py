@@ -88,7 +88,7 @@ def _plans(stores: Sequence[Path], target: Path) -> None:
     for name, found in plans.items():
         first = min(found, key=lambda plan: json.dumps(plan, sort_keys=True))
         for other in found:
-            if {**other, "file": ""} != {**first, "file": ""}:
+            if {**other, "file": "", "text": ""} != {**first, "file": "", "text": ""}:
                 raise StoreError(
                     f"The stores planned different things as the grid of plans/{name} (code, data "
                     f"or the grid changed between them); run it again in one of them."

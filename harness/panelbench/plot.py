@@ -113,7 +113,7 @@ def curve(rows: list[Row], labels: dict[tuple[str, str], str], title: str, notio
             entries.setdefault((row.mechanism, row.params), []).append(row)
     lines = []
     for name, members in entries.items():
-        if all(_has_budget(row) and getattr(row, column) is not None for row in members):
+        if all(_has_budget(row, column) for row in members):
             ordered = sorted(members, key=lambda row: float(getattr(row, column)))
             lines.append(
                 Line(
@@ -130,8 +130,9 @@ def curve(rows: list[Row], labels: dict[tuple[str, str], str], title: str, notio
     return draw(lines, across=word, title=title) if any(line.x for line in lines) else ""
 
 
-def _has_budget(row: Row) -> bool:
-    return row.role == Role.PRIVATE and row.epsilon is not None and math.isfinite(row.epsilon)
+def _has_budget(row: Row, column: str) -> bool:
+    level = getattr(row, column)
+    return row.role == Role.PRIVATE and level is not None and math.isfinite(level)
 
 
 def draw(lines: list[Line], *, across: str, title: str, unit: str = "", time: bool = False) -> str:

@@ -91,7 +91,7 @@ def verify(options: argparse.Namespace) -> int:
     found = list(problems(Path(options.path), say))
     for text in found:
         print(text)
-    print(f"{len(found)} problems." if found else "All is as it says.")
+    print(f"Problems: {len(found)}." if found else "All is as it says.")
     return 1 if found else 0
 
 

@@ -95,7 +95,9 @@ def _table(pairs: list[tuple[Row, Claim]], board: Board) -> Iterator[str]:
     for budget in budgets:
         row = next(r for r in rows if _budget_of(r, field) == budget)
         heads.append(f"{word} {number(budget[1])}")
-        below.append(f"{also} {getattr(row, other):.3g}" + (f" {budget[0]}" if several else ""))
+        same = getattr(row, other)  # of Gaussian noise; others may have another figure
+        told = "" if same is None else f"{also} {same:.3g} "
+        below.append((told + (budget[0] if several else "")).strip())
     entries: dict[tuple[str, str], dict[tuple[str, float] | None, str]] = {}
     headings: dict[tuple[str, str], str] = {}
     for row, claim in pairs:

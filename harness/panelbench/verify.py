@@ -14,7 +14,7 @@ from panelbench.board import to_csv
 from panelbench.errors import PanelbenchError, StoreError
 from panelbench.grid import key_of
 from panelbench.leaderboard import endings, make_board, relevant
-from panelbench.privacy import Budget, Guarantee
+from panelbench.privacy import Budget, Established, Guarantee
 from panelbench.record import Record, Status, Store, content_hash, digest_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def _of_record(raw: dict[str, Any], record: Record) -> Iterator[str]:
         return
     if key_of(subject) != record.key:
         yield f"{what} has the key of something else."
-    if record.guarantee and record.status is Status.OK:
+    private = record.guarantee.get("established") != Established.NONE
+    if record.guarantee and private and record.status is Status.OK:
         yield from (f"{what}: {text}" for text in _of_claim(record))
 
 

@@ -116,7 +116,7 @@ def test_a15_verify_names_an_altered_csv(bench, public):
     table.write_text("\n".join([*lines[:-1], lines[-1].replace("fx", "FX", 1)]) + "\n")
     told = bench("verify", public, rc=1).stdout
     assert f"fx.csv, line {len(lines)}, is not what the records give" in told
-    assert "1 problems" in told
+    assert "Problems: 1." in told
 
 
 def test_a15_verify_names_missing_cells(bench, public):

@@ -110,7 +110,7 @@ def test_the_truth_itself_has_minus_one(queue):
     assert gaps(queue, exact)["lb1"].value == GapToBound.components["lb1"].perfect
 
 
-@pytest.mark.parametrize("case", ["class", "ledger", "moments", "values"])
+@pytest.mark.parametrize("case", ["class", "ledger", "moments", "values", "gains"])
 def test_what_no_bound_covers_has_no_gap(queue, case):
     found = release(OpenLoop(values=()), queue)
     data = queue
@@ -122,6 +122,8 @@ def test_what_no_bound_covers_has_no_gap(queue, case):
         found = dataclasses.replace(found, guarantee=given)
         assert isinstance(given, Guarantee)
         assert isinstance(found, Estimates)
+    elif case == "gains":
+        found = dataclasses.replace(found, spent=np.broadcast_to(found.spent, found.estimate.shape))
     elif case == "moments":
         data = dataclasses.replace(queue, extra={})
     else:

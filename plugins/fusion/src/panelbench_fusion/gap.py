@@ -40,15 +40,17 @@ COVERED = {"lb1": (MEMORYLESS,), "lb3": (TEMPORAL,)}
 class GapToBound(Metric):
     """Mean squared error over a lower bound for the mechanism's class, less 1.
 
-    `lb1`: the convex optimum over all gains without memory, which covers fixed and adaptive gains
-    Z_k = g_k S_k + W_k of the same total Q. `lb3`: the dual bound over every causal Gaussian
+    `lb1`: the convex optimum over all gains without memory, Z_k = g_k S_k + W_k with the same total
+    Q. `lb3`: the dual bound over every causal Gaussian
     channel with memory on the count under enforced single visits, add-or-remove-one. A bound
     holds for a Gaussian count, and for any count with the same second moments as long as channel
     and estimate are linear.
 
     It is given only where a bound covers the mechanism: the dataset tells the second moments of
     the count (`extra["moments"]`, simulators only), the state is that count and reports hold no
-    value beside it, the mechanism states its class, and its ledger is Gaussian. Bounds from
+    value beside it, the mechanism states its class, its gains are fixed (those that depend on
+    outputs are covered for a Gaussian count only, and no simulated count is one), and its ledger
+    is Gaussian. Bounds from
     moments that were fitted to data could exceed what a mechanism reaches by luck of the windows,
     so there are none. A gap of 0.02 means 2 % above the bound; slightly below 0 is possible, since
     the error is a mean over finitely many windows (the intervals cover that). A release that is
@@ -77,6 +79,8 @@ class GapToBound(Metric):
             )
         total = _total(release)
         if total is None or "moments" not in reference.extra or reference.schema.numeric:
+            return
+        if release.spent.ndim > 1:  # gains that depend on outputs: not linear, and no Gaussian
             return
         model = _model(reference)
         truth = reference.state[reference.episodes(Split.TEST)]

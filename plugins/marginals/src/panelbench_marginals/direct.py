@@ -48,8 +48,8 @@ class Direct(Mechanism):
         number of tables, which is the total that the noisy marginals add up to. With `clip` "dp"
         one histogram for each numeric column, to which a user adds at most one count, is measured
         first with the share `clip_share` of mu^2; the ledger has both. With `clip` "paper" bins
-        depend on private minima and percentiles: the guarantee is then none, and a harness with a
-        limited budget refuses the release.
+        depend on private minima and percentiles: the guarantee is then none, and boards show the
+        entry among the references that are not private.
 
     Attributes:
         horizon: Rows L of each user, cut to the schema's `max_rows`.

@@ -118,6 +118,8 @@ class Candidates:
         excess = self.error - math.sqrt(2 / math.pi) * noise * self.cells
         score = np.where(allowed, self.weight * excess, -np.inf)
         largest = self.weight[allowed].max() * l1_sensitivity
+        if largest == 0:  # no marginal of the workload is small enough: all are equally good
+            return int(rng.choice(np.flatnonzero(allowed)))
         logits = epsilon / (2 * largest) * (score - score.max())
         probability = np.exp(logits)
         return int(rng.choice(len(score), p=probability / probability.sum()))

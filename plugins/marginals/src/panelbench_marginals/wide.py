@@ -146,6 +146,9 @@ def records_of(
     )
 
 
+MOST_BINS = 1_000
+
+
 def checked(*, clip: str, clip_share: float, tables: int | None, **at_least_one: int) -> None:
     """Refuse wrong values of the parameters that mechanisms over records share.
 
@@ -159,6 +162,8 @@ def checked(*, clip: str, clip_share: float, tables: int | None, **at_least_one:
     for name, value in at_least_one.items():
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}.")
+    if at_least_one.get("bins", 1) > MOST_BINS:
+        raise ValueError(f"bins must be at most {MOST_BINS}, got {at_least_one['bins']}.")
     if tables is not None and tables < 1:
         raise ValueError(f"tables must be at least 1 or unset, got {tables}.")
 
