@@ -187,13 +187,15 @@ def _numbers(lines: list[Line], across: str) -> str:
 def _heights(lines: list[Line]) -> list[float]:
     """What the vertical axis must show: the lines that are shown at first.
 
-    No level line or band stretches it beyond a thousandth of the smallest mean, and nothing beyond
-    a hundred-thousandth of the largest; what lies lower is drawn at the edge.
+    No level line or band stretches it beyond a thousandth of the smallest mean, no level line
+    beyond three times the largest, and nothing beyond a hundred-thousandth of it; what lies beyond
+    is drawn at the edge.
     """
     shown = [line for line in lines if not line.hidden]
     means = [y for line in shown if line.x for y in line.y]
     means = [y for y in means if y > max(means) / 1e5] if min(means) > 0 else means
-    found = [y for line in shown for y in line.y]
+    most = max(3 * max(means), 0.0)
+    found = [y for line in shown for y in line.y if line.x or y <= most]
     found += [edge for line in shown for _, low, high in line.band() for edge in (low, high)]
     if min(means) > 0:
         found = [v for v in found if v > min(means) / 1000] or means
