@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from panelbench_fusion.networks import initialise
 from panelbench_fusion.tabled import Lattice, TabledFeature
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from panelbench_fusion.checkpoint import Shelf
     from panelbench_fusion.estimator import Regularisation
     from panelbench_fusion.feature import Feature
@@ -109,6 +112,16 @@ def _start(base: Feature, lattice: Lattice) -> torch.Tensor:
     return torch.as_tensor(table)
 
 
+def unusable(*, first: bool) -> AbstractContextManager[None]:
+    """Goes on where moments are not positive definite: the next half or table is another one.
+
+    Args:
+        first: Whether it is the fixed feature's own error, without which nothing can be judged.
+    """
+    error = torch.linalg.LinAlgError  # type: ignore[attr-defined] # it is there, untyped
+    return contextlib.nullcontext() if first else contextlib.suppress(error)
+
+
 def learnt_feature(
     base: Feature,
     train: tuple[np.ndarray, np.ndarray, np.ndarray],
@@ -169,15 +182,17 @@ def learnt_feature(
         # Nothing is added before the first update, so that the first look is the fixed feature.
         table = _normalised(start + (0.3 * net(nodes) if update else 0.0), relation)
         if update % 5 == 0 or update == updates:
-            with torch.no_grad():
+            with torch.no_grad(), unusable(first=not update):
                 best.hear(float(held_out_error(known, held, table, gain, how)), table)
         order = torch.randperm(len(known.state), generator=generator)
         half = max(1, len(order) // 2)
         table = _normalised(start + 0.3 * net(nodes), relation)
-        loss = held_out_error(known.part(order[half:]), known.part(order[:half]), table, gain, how)
         optimizer.zero_grad()
-        torch.autograd.backward(loss / best.history[0])
-        optimizer.step()
+        with unusable(first=False):
+            fit, other = known.part(order[half:]), known.part(order[:half])
+            loss = held_out_error(fit, other, table, gain, how)
+            torch.autograd.backward(loss / best.history[0])
+            optimizer.step()
         if update % KEEP_EVERY == KEEP_EVERY - 1 or update == updates:
             checkpoint.keep(update + 1)
     print(  # noqa: T201 - goes to the cell's log
