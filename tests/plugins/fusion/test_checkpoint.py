@@ -10,7 +10,6 @@ import time
 import numpy as np
 import pytest
 import torch
-import torch
 
 from panelbench import Budget, Split
 from panelbench.testing import tiny_streams
