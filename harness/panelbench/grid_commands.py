@@ -207,7 +207,7 @@ def run(options: argparse.Namespace) -> int:
             only_scores=only_scores,
             inline=inline,
         )
-        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         kept, name = _keep(made, store, options)
         todo = runner.todo(cells)
         with Progress(len(cells), len(cells) - len(todo)) as progress:

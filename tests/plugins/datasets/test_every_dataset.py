@@ -45,7 +45,7 @@ def same(first, second):
     )
 
 
-def test_nine_datasets_are_registered_under_distinct_names():
+def test_ten_datasets_are_registered_under_distinct_names():
     names = [source.name for source in register_datasets()]
     assert sorted(names) == [
         "hmm",
@@ -55,6 +55,7 @@ def test_nine_datasets_are_registered_under_distinct_names():
         "nyc311",
         "nyc311-like",
         "physionet2012",
+        "queue-sim",
         "traffic-sim",
         "us101",
     ]
