@@ -25,6 +25,7 @@ from panelbench.binning import Binning, bounds_of, unfit
 from panelbench.bounds import Clip
 from panelbench.flatten import Wide, flatten, unflatten
 from panelbench_marginals.chains import Chain, counted, noisy, sampled, sampled_lengths, total
+from panelbench_marginals.wide import checked
 
 if TYPE_CHECKING:
     from panelbench import Budget, Dataset, Schema
@@ -77,15 +78,15 @@ class Direct(Mechanism):
     iterations: int = 1_000
 
     def __post_init__(self) -> None:
-        if self.clip not in list(Clip):
-            raise ValueError(f"clip must be one of {[str(c) for c in Clip]}, got {self.clip!r}.")
-        if not 0 < self.clip_share < 1:
-            raise ValueError(f"clip_share must lie between 0 and 1, got {self.clip_share}.")
-        for field in ("horizon", "bins", "max_tables", "iterations"):
-            if getattr(self, field) < 1:
-                raise ValueError(f"{field} must be at least 1, got {getattr(self, field)}.")
-        if self.tables is not None and self.tables < 1:
-            raise ValueError(f"tables must be at least 1 or unset, got {self.tables}.")
+        checked(
+            clip=self.clip,
+            clip_share=self.clip_share,
+            tables=self.tables,
+            horizon=self.horizon,
+            bins=self.bins,
+            max_tables=self.max_tables,
+            iterations=self.iterations,
+        )
 
     def supports(self, schema: Schema, budget: Budget) -> str | None:
         """Needs a limited budget, public bounds, and a known unit for irregular times."""
