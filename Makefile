@@ -42,5 +42,5 @@ $(VENV)/.bench: $(LOCK) $(MANIFESTS)
 
 $(VENV)/.test: $(VENV)/.bench
 	@echo "Installing what tests need"
-	$(PIP) --no-build-isolation --editable '.[test]' --editable './plugins/fusion[learnt]'
+	$(PIP) --no-build-isolation --editable '.[test]' --editable './plugins/fusion[learnt]' --editable './plugins/path[learnt,models,opacus]'
 	@touch $@
