@@ -56,10 +56,11 @@ def panels(
             )
             for row, panel in members
         ]
-        if "truth" in first["lines"]:
-            lines.insert(
-                0, Line(label="truth", x=first["x"], y=first["lines"]["truth"], truth=True)
-            )
+        known = [panel for _, panel in members if "truth" in panel["lines"]]
+        if known:
+            longest = max(known, key=lambda panel: len(panel["x"]))
+            truth = Line(label="truth", x=longest["x"], y=longest["lines"]["truth"], truth=True)
+            lines.insert(0, truth)
         where = f" at {word} {at:g}" if at is not None else ""
         yield f"<figure><figcaption>{html.escape(title + where)}, first repeat. "
         yield "Choose a name in the legend to show or hide it.</figcaption>"

@@ -123,7 +123,8 @@ def test_one_remaining_train_user_gives_no_floor(dataset, as_release, scores_of)
 def test_a_column_missing_in_the_release_counts_as_zero(dataset, as_release, scores_of):
     missing = scores_of(Tdcr(), dataset, as_release(dataset.test.assign(pressure=np.nan)))
     zero = scores_of(Tdcr(), dataset, as_release(dataset.test.assign(pressure=0.0)))
-    assert missing["raw"] == zero["raw"]
+    assert missing["raw"].value == zero["raw"].value
+    assert missing["raw"].detail == zero["raw"].detail
 
 
 def test_absurd_values_score_finite_numbers(dataset, as_release, scores_of):

@@ -17,6 +17,7 @@ from panelbench_metrics.samples import (
     tables_of,
     wasserstein1,
 )
+from panelbench_metrics.shapes import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -46,6 +47,8 @@ class MarginalW1(Metric):
     which no release within the bounds exceeds; where it has no bounds, the range of its real
     values, and 1 where that is 0. Without any value on both sides it scores 0. A component without
     columns is left out.
+
+    Panels: the share of values in bins, real and synthetic, of the first eight numeric columns.
     """
 
     name: ClassVar[str] = "marginal-w1"
@@ -66,6 +69,7 @@ class MarginalW1(Metric):
         columns = tables.schema.columns
         details = _distances(columns, tables.test, synthetic.frame, train)
         sample = floor_sample(tables, synthetic, rng)
+        pictures = values_of(tables.schema.numeric, tables.test, synthetic.frame)
         floors = {} if sample is None else _distances(columns, tables.test, sample, train)
         for component, detail in details.items():
             if detail:
@@ -74,6 +78,7 @@ class MarginalW1(Metric):
                     value=_mean(detail),
                     detail=detail,
                     floor=_mean(floors[component]) if floors else None,
+                    panels=pictures if component == "raw" else {},
                 )
 
 
