@@ -1,1 +1,1 @@
-"""PATH: language models tuned with DP-SGD over user tables, the paper's system and one over cells."""
+"""Synthetic user tables from language models that are tuned with DP-SGD."""
