@@ -53,6 +53,7 @@ def panels(
                 lower=panel["lines"].get("lower", ()),
                 upper=panel["lines"].get("upper", ()),
                 hidden=id(row) not in shown,
+                strong=id(row) in shown,
             )
             for row, panel in members
         ]

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     from panelbench.board import Row
 
-_WIDTH, _HEIGHT = 760, 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 260, 14, 44
-_KEY = 18  # height of a line of the legend
+_WIDTH, _HEIGHT = 480, 320
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 14, 44
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
 _DASHES = ("", "6 3", "2 3", "8 3 2 3")
 AXES = {"dp": ("epsilon", "epsilon"), "rdp": ("b_g", "B_G"), "zcdp": ("rho", "rho")}
@@ -39,6 +38,7 @@ class Line:
         dots: Whether its points are marked.
         truth: Drawn black, as what others are measured against.
         hidden: Not shown until its name in the legend is chosen.
+        strong: Its band is drawn in full, others' faintly until their name is pointed at.
     """
 
     label: str
@@ -49,6 +49,7 @@ class Line:
     dots: bool = False
     truth: bool = False
     hidden: bool = False
+    strong: bool = False
 
     def band(self) -> list[tuple[float, float, float]]:
         """Position, lower and upper edge, wherever both edges are known."""
@@ -111,6 +112,7 @@ def curve(rows: list[Row], labels: dict[tuple[str, str], str], title: str, notio
     for row in rows:
         if row.mean is not None:
             entries.setdefault((row.mechanism, row.params), []).append(row)
+    strong = _strong(entries, column)
     lines = []
     for name, members in entries.items():
         if all(_has_budget(row, column) for row in members):
@@ -123,11 +125,26 @@ def curve(rows: list[Row], labels: dict[tuple[str, str], str], title: str, notio
                     lower=[row.lower for row in ordered],
                     upper=[row.upper for row in ordered],
                     dots=True,
+                    strong=name in strong,
                 )
             )
         else:
             lines.append(Line(label=labels[name], y=[members[0].mean or 0.0]))
     return draw(lines, across=word, title=title) if any(line.x for line in lines) else ""
+
+
+def _strong(entries: dict[tuple[str, str], list[Row]], column: str) -> set[tuple[str, str]]:
+    """The first entry, and the two best at the middle budget."""
+    private = [
+        (name, row) for name, rows in entries.items() for row in rows if _has_budget(row, column)
+    ]
+    budgets = sorted({getattr(row, column) for _, row in private})
+    at = budgets[len(budgets) // 2] if budgets else None
+    sign = -1.0 if any(row.direction == "higher" for _, row in private) else 1.0
+    ranked = sorted(
+        (sign * (row.mean or 0.0), name) for name, row in private if getattr(row, column) == at
+    )
+    return {name for name, _ in private[:1]} | {name for _, name in ranked[:2]}
 
 
 def _has_budget(row: Row, column: str) -> bool:
@@ -146,7 +163,7 @@ def draw(lines: list[Line], *, across: str, title: str, unit: str = "", time: bo
         time: Whether positions are times: a linear axis with round ticks, instead of a tick at each
             position.
     """
-    height = max(_HEIGHT, _TOP + _KEY * len(lines) + 10)
+    height = _HEIGHT
     positions = sorted({x for line in lines for x in line.x})
     up = _Axis(_heights(lines), height - _BOTTOM, _TOP)
     along = _Axis(positions, _LEFT, _WIDTH - _RIGHT, linear=time)
@@ -154,22 +171,26 @@ def draw(lines: list[Line], *, across: str, title: str, unit: str = "", time: bo
     name = html.escape(f"{title} against {across}")
     parts = [
         (
-            f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="group" font-size="12" '
-            f'aria-label="{name}">'
+            f'<div class="picture"><svg class="plot" viewBox="0 0 {_WIDTH} {height}" '
+            f'width="{_WIDTH}" role="img" font-size="13" aria-label="{name}">'
         ),
         *_frame(along, up, ticks, height),
         *_names(height, across, unit),
     ]
+    keys: list[str] = []
     color = 0
-    for index, line in enumerate(lines):
-        parts.extend(_line(line, along, up, index, color))
+    for line in lines:
+        hue = "currentColor" if line.truth else _COLORS[color % len(_COLORS)]
+        dash = "" if line.truth else _DASHES[color // len(_COLORS) % len(_DASHES)]
         color += not line.truth
+        parts.extend(_line(line, along, up, hue, dash))
+        keys.extend(_key(line, up, hue, dash))
     link = (
         f'<a class="data" download="{html.escape(title)}.csv" '
         f'href="data:text/csv;charset=utf-8,{urllib.parse.quote(_numbers(lines, across))}">'
         f"the numbers as CSV</a>"
     )
-    return "".join([*parts, "</svg>", link])
+    return "".join([*parts, '</svg><ul class="keys">', *keys, "</ul></div>", link])
 
 
 def _numbers(lines: list[Line], across: str) -> str:
@@ -226,21 +247,22 @@ def _names(height: int, across: str, unit: str) -> Iterator[str]:
         yield f'transform="rotate(-90 14 {(_TOP + bottom) / 2})">{html.escape(unit)}</text>'
 
 
-def _line(line: Line, along: _Axis, up: _Axis, index: int, color: int) -> Iterator[str]:
-    hue = "currentColor" if line.truth else _COLORS[color % len(_COLORS)]
-    dash = "" if line.truth else _DASHES[color // len(_COLORS) % len(_DASHES)]
-    pen = f'fill="none" stroke="{hue}" stroke-width="{2.5 if line.truth else 2}"'
-    pen += f' stroke-dasharray="{dash}"'
-    top = _TOP + 14 + _KEY * index
-    shown = "false" if line.hidden else "true"
-    yield f'<g class="key" tabindex="0" role="button" aria-pressed="{shown}">'
-    yield f'<path d="M{_WIDTH - _RIGHT + 14} {top - 4}h22" {pen}/>'
-    text = line.label if len(line.label) < 34 else line.label[:32] + "…"
+def _key(line: Line, up: _Axis, hue: str, dash: str) -> Iterator[str]:
+    """The name of a line, which shows and hides it."""
+    dash = dash if line.x else "3 4"
+    text = line.label
     if not line.x and not up.holds(line.y[0]):
         text += f" {line.y[0]:.2g}, off the scale"
-    yield f'<text x="{_WIDTH - _RIGHT + 42}" y="{top}">{html.escape(text)}'
-    yield f"<title>{html.escape(line.label)}</title></text></g>"
-    yield '<g class="line" hidden="">' if line.hidden else '<g class="line">'
+    yield f'<li><button aria-pressed="{"false" if line.hidden else "true"}">'
+    yield '<svg width="26" height="10" aria-hidden="true"><path d="M1 5h24" '
+    yield f'fill="none" stroke="{hue}" stroke-width="2" stroke-dasharray="{dash}"/></svg> '
+    yield f"<span>{html.escape(text)}</span></button></li>"
+
+
+def _line(line: Line, along: _Axis, up: _Axis, hue: str, dash: str) -> Iterator[str]:
+    pen = f'fill="none" stroke="{hue}" stroke-width="{2.5 if line.truth else 2}"'
+    pen += f' stroke-dasharray="{dash}" class="stroke"'
+    yield f'<g class="line{" strong" if line.strong else ""}"{" hidden" * line.hidden}>'
     if not line.x:
         pen = f'fill="none" stroke="{hue}" stroke-width="1.5" stroke-dasharray="3 4"'
         yield f'<path d="M{_LEFT} {up(line.y[0]):.1f}H{_WIDTH - _RIGHT}" {pen}/></g>'
@@ -249,7 +271,7 @@ def _line(line: Line, along: _Axis, up: _Axis, index: int, color: int) -> Iterat
     if len(band) > 1:
         edge = [f"{along(x):.1f} {up(high):.1f}" for x, _, high in band]
         edge += [f"{along(x):.1f} {up(low):.1f}" for x, low, _ in reversed(band)]
-        yield f'<path d="M{"L".join(edge)}Z" fill="{hue}" opacity=".15"/>'
+        yield f'<path class="band" d="M{"L".join(edge)}Z" fill="{hue}"/>'
     points = [(along(x), up(y), x, y) for x, y in zip(line.x, line.y, strict=True)]
     yield f'<path d="M{"L".join(f"{h:.1f} {v:.1f}" for h, v, _, _ in points)}" {pen}/>'
     for h, v, x, y in points if line.dots else ():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from panelbench.board import RANKED, Section
@@ -17,6 +18,7 @@ HEADINGS = {
     Section.DECLARED: "private, guarantee declared by a library only",
     Section.BASELINE: "baselines that read no protected data",
     Section.REFERENCE: "references that are not private (not ranked)",
+    Section.QUARANTINED: "quarantined: an audit contradicts the guarantee (not ranked)",
     Section.INCOMPLETE: "incomplete (not ranked)",
 }
 
@@ -26,13 +28,20 @@ def number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
+def half_width(row: Row) -> str:
+    """Half the width of the interval, two significant digits; empty where there is none."""
+    if row.lower is None or row.upper is None:
+        return ""
+    return f"{float(f'{(row.upper - row.lower) / 2:.2g}'):g}"
+
+
 def entry_text(row: Row) -> str:
     """Mean, half-width of the interval, and the tie group of the best as a star."""
     if row.mean is None:
         return f"- ({row.n_ok}/{row.n_planned})"
     text = number(row.mean)
-    if row.lower is not None and row.upper is not None:
-        text += f" ±{(row.upper - row.lower) / 2:.2g}"
+    if half_width(row):
+        text += f" ±{half_width(row)}"
     if row.section not in RANKED and row.n_ok < row.n_planned:
         text += f" ({row.n_ok}/{row.n_planned})"
     return text + ("*" if row.tie_group == 1 and row.role == Role.PRIVATE else "")
@@ -85,9 +94,32 @@ def heading_of(section: str, claim: Claim) -> str:
     return heading + (f"; assumed: {'; '.join(claim.public)}" if claim.public else "")
 
 
-def _table(pairs: list[tuple[Row, Claim]], board: Board) -> Iterator[str]:
+@dataclass(frozen=True, kw_only=True)
+class Pivot:
+    """Rows of one dataset, metric and component: entries down, budgets across.
+
+    Attributes:
+        budgets: Relation and level of each column.
+        heads: Name of each column, in the notion of the grid.
+        below: The other notion's figure, and the relation where there are several.
+        groups: For each heading its entries: name, and row by budget; None for one without.
+    """
+
+    budgets: list[tuple[str, float]]
+    heads: list[str]
+    below: list[str]
+    groups: list[tuple[str, list[tuple[tuple[str, str], dict[tuple[str, float] | None, Row]]]]]
+
+
+def pivot(pairs: list[tuple[Row, Claim]], notion: str) -> Pivot:
+    """Arrange rows of one dataset, metric and component, with their claims.
+
+    Args:
+        pairs: The rows.
+        notion: In which the grid states its budgets.
+    """
     rows = [row for row, _ in pairs]
-    word, field = _STATED[board.notion]
+    word, field = _STATED[notion]
     also, other = ("B_G", "b_g") if field == "epsilon" else ("eps", "epsilon")
     budgets = sorted({b for row in rows if (b := _budget_of(row, field)) is not None})
     several = len({relation for relation, _ in budgets}) > 1
@@ -98,17 +130,35 @@ def _table(pairs: list[tuple[Row, Claim]], board: Board) -> Iterator[str]:
         same = getattr(row, other)  # of Gaussian noise; others may have another figure
         told = "" if same is None else f"{also} {same:.3g} "
         below.append((told + (budget[0] if several else "")).strip())
-    entries: dict[tuple[str, str], dict[tuple[str, float] | None, str]] = {}
+    entries: dict[tuple[str, str], dict[tuple[str, float] | None, Row]] = {}
     headings: dict[tuple[str, str], str] = {}
     for row, claim in pairs:
         name = (row.mechanism, row.params)
-        entries.setdefault(name, {})[_budget_of(row, field)] = entry_text(row)
+        entries.setdefault(name, {})[_budget_of(row, field)] = row
         if row.section in RANKED or name not in headings:
             headings[name] = heading_of(row.section, claim)
-    width = max(len(board.labels[name]) for name in entries)
+    order = list(HEADINGS.values())
+    groups = [
+        (heading, [(name, entries[name]) for name in entries if headings[name] == heading])
+        for heading in sorted(
+            set(headings.values()), key=lambda text: (order.index(text.split("; assumed")[0]), text)
+        )
+    ]
+    return Pivot(budgets=budgets, heads=heads, below=below, groups=groups)
+
+
+def _table(pairs: list[tuple[Row, Claim]], board: Board) -> Iterator[str]:
+    found = pivot(pairs, board.notion)
+    budgets = found.budgets
+    entries = [entry for _, members in found.groups for entry in members]
+    width = max(len(board.labels[name]) for name, _ in entries)
+    texts = {
+        name: [entry_text(by[budget]) if budget in by else "" for budget in budgets]
+        for name, by in entries
+    }
     columns = [
-        max(len(head), len(under), *(len(found.get(budget, "")) for found in entries.values()))
-        for budget, head, under in zip(budgets, heads, below, strict=True)
+        max(len(head), len(under), *(len(texts[name][k]) for name, _ in entries))
+        for k, (head, under) in enumerate(zip(found.heads, found.below, strict=True))
     ]
 
     def line(label: str, texts: list[str]) -> str:
@@ -116,19 +166,13 @@ def _table(pairs: list[tuple[Row, Claim]], board: Board) -> Iterator[str]:
         return f"  {label:{width}}  " + "  ".join(cells)
 
     if budgets:
-        yield line("", heads)
-        yield line("", below)
-    order = list(HEADINGS.values())
-    for heading in sorted(
-        set(headings.values()), key=lambda text: (order.index(text.split("; assumed")[0]), text)
-    ):
-        members = [name for name in entries if headings[name] == heading]
+        yield line("", found.heads)
+        yield line("", found.below)
+    for heading, members in found.groups:
         yield f" {heading}"
-        for name in members:
-            found = entries[name]
-            texts = [found.get(budget, "") for budget in budgets]
+        for name, by in members:
             yield (
-                line(board.labels[name], texts)
-                if any(texts)
-                else (f"  {board.labels[name]:{width}}  {found.get(None, '')}")
+                line(board.labels[name], texts[name])
+                if any(texts[name])
+                else (f"  {board.labels[name]:{width}}  {entry_text(by[None])}")
             )

@@ -1,0 +1,123 @@
+"""The tables of the page: entries by budget, and every number of every row."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from panelbench.extension import Role
+from panelbench.table import HEADINGS, half_width, heading_of, number, pivot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from panelbench.board import Board, Claim, Row
+
+    Pairs = list[tuple[Row, Claim]]
+
+
+HEADS = ("entry", "relation", "epsilon", "B_G", "mean", "95 % interval", "n", "floor", "to best")
+MORE = ("rank", "guarantee", "audit", "seconds", "MB")
+
+
+def leaders(pairs: Pairs, board: Board, name: str) -> Iterator[str]:
+    """Entries down, budgets across; shaded where not separated from the best.
+
+    Args:
+        pairs: Rows of one dataset, metric and component, with their claims.
+        board: The board they are of.
+        name: What is measured, for those who hear the page.
+    """
+    found = pivot(pairs, board.notion)
+    budgets: list[tuple[str, float] | None] = [*found.budgets] or [None]
+    heads = found.heads or ["mean"]
+    yield from _open(name, [("entry", ""), *zip(heads, found.below or [""], strict=True)])
+    for heading, members in found.groups:
+        yield _section(heading, 1 + len(budgets))
+        for entry, by in members:
+            level = by.get(None)
+            cells = [
+                _mean(by[budget]) if budget in by else _mean(level, level=budget is not None)
+                for budget in budgets
+            ]
+            yield _line(board.labels[entry], entry[1], cells)
+        yield "</tbody>"
+    yield "</table></div>"
+
+
+def numbers(pairs: Pairs, board: Board, name: str) -> Iterator[str]:
+    """Every row in full, behind a summary."""
+    yield "<details><summary>Intervals, floors, differences, ranks and costs: "
+    yield f"{html.escape(name)}</summary>"
+    yield from _open(f"{name} in full", [(head, "") for head in HEADS + MORE])
+    for section in HEADINGS:
+        members = [(row, claim) for row, claim in pairs if row.section == section]
+        for heading in dict.fromkeys(heading_of(section, claim) for _, claim in members):
+            yield _section(heading, len(HEADS + MORE))
+            for row, claim in members:
+                if heading_of(section, claim) == heading:
+                    label = board.labels[row.mechanism, row.params]
+                    yield _line(label, f"{row.params} {claim.note}".strip(), _in_full(row))
+            yield "</tbody>"
+    yield "</table></div></details>"
+
+
+def _open(name: str, heads: list[tuple[str, str]]) -> Iterator[str]:
+    yield f'<div class="wide" tabindex="0" role="region" aria-label="{html.escape(name)}"><table>'
+    cells = (
+        f'<th scope="col"><button>{html.escape(head)}</button>'
+        + (f"<small>{html.escape(below)}</small></th>" if below else "</th>")
+        for head, below in heads
+    )
+    yield f"<thead><tr>{''.join(cells)}</tr></thead>"
+
+
+def _section(heading: str, columns: int) -> str:
+    title = f'<th scope="rowgroup" colspan="{columns}"><span>{html.escape(heading)}</span></th>'
+    return f'<tbody><tr class="section">{title}</tr>'
+
+
+def _line(label: str, title: str, cells: list[str]) -> str:
+    name = f'<th scope="row" title="{html.escape(title)}">{html.escape(label)}</th>'
+    return f'<tr data-name="{html.escape(label.lower())}">{name}{"".join(cells)}</tr>'
+
+
+def _mean(row: Row | None, *, level: bool = False) -> str:
+    """One cell: the mean and the half-width of its interval; `level` for one without a budget."""
+    if row is None:
+        return "<td></td>"
+    if row.mean is None:
+        return f'<td data-value="">{row.n_ok} of {row.n_planned} ok</td>'
+    kind = "best" if row.tie_group == 1 and row.role == Role.PRIVATE else "level" if level else ""
+    text = number(row.mean)
+    if half_width(row):
+        text += f"<small>±{half_width(row)}</small>"
+    if row.n_ok < row.n_planned:
+        text += f"<small>{row.n_ok} of {row.n_planned}</small>"
+    return f'<td data-value="{row.mean}"' + (f' class="{kind}">' if kind else ">") + f"{text}</td>"
+
+
+def _in_full(row: Row) -> list[str]:
+    interval = "" if row.lower is None else f"{number(row.lower)} to {number(row.upper)}"
+    gap = number(row.difference_to_best)
+    if row.difference_lower is not None:
+        gap += f" ({number(row.difference_lower)} to {number(row.difference_upper)})"
+    ranks = "" if row.rank is None else f"{row.rank} ({row.rank_lower}-{row.rank_upper})"
+    best = ' class="best"' if row.tie_group == 1 and row.role == Role.PRIVATE else ""
+
+    def cell(value: float | None, text: str, attributes: str = "") -> str:
+        return f'<td data-value="{"" if value is None else value}"{attributes}>{text}</td>'
+
+    return [
+        f"<td>{row.neighboring_relation if row.role == Role.PRIVATE else ''}</td>",
+        *(cell(value, number(value)) for value in (row.epsilon, row.b_g)),
+        cell(row.mean, number(row.mean), best),
+        f"<td>{interval}</td>",
+        f"<td>{row.n_ok} of {row.n_planned}</td>",
+        cell(row.floor, number(row.floor)),
+        cell(row.difference_to_best, gap),
+        cell(row.rank, ranks),
+        f"<td>{row.accounting}</td>",
+        cell(row.audit_epsilon_lower, number(row.audit_epsilon_lower)),
+        *(cell(value, number(value)) for value in (row.seconds, row.peak_mb)),
+    ]
