@@ -9,8 +9,12 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parent.parent
 FX = ROOT / "tests" / "fixtures_plugin.py"
@@ -105,6 +109,12 @@ class Bench:
 @pytest.fixture(scope="session")
 def shared_cache(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def new_bench(tmp_path_factory, shared_cache: Path) -> Callable[[], Bench]:
+    """For what is made once for several tests."""
+    return lambda: Bench(folder=tmp_path_factory.mktemp("bench"), cache=shared_cache)
 
 
 @pytest.fixture
