@@ -14,13 +14,19 @@ from panelbench.table import number
 from panelbench.webtable import leaders, numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from panelbench.board import Board
 
 
-def to_html(board: Board, plan: dict[str, Any]) -> str:
-    """The page: every dataset, metric and component, a figure and a table each, and provenance."""
+def to_html(board: Board, plan: dict[str, Any], *, more: Iterable[str] = ()) -> str:
+    """The page: every dataset, metric and component, a figure and a table each, and provenance.
+
+    Args:
+        board: What it shows.
+        plan: The plan of the grid.
+        more: HTML to put before the provenance.
+    """
     title = html.escape(board.title or board.name)
     parts = [
         "<!doctype html>",
@@ -41,6 +47,7 @@ def to_html(board: Board, plan: dict[str, Any]) -> str:
         ),
         *_sections(board),
         *_quarantined(board),
+        *more,
         *_provenance(board, plan),
         f"</main><script>{_part('script.js')}</script></body></html>",
     ]

@@ -78,3 +78,15 @@ def test_the_table_shows_two_relations_apart(bench):
     told = bench.run(bench.grid(budgets=budgets)).stdout
     assert "add-or-remove-one" in told
     assert "replace-one" in told
+
+
+def test_tables_side_by_side_come_on_request_only_and_say_that_they_are_real(page, bench):
+    assert "Tables of" not in page
+    bench("report", bench.folder / "fx.toml", "--store", bench.store, "--tables")
+    reader = Reader()
+    shown = (bench.store / "fx.html").read_text()
+    reader.feed(shown)
+    assert reader.open == []
+    assert "do not publish this page" in shown
+    assert "real test users" in shown
+    assert "fx-nonprivate: a table of" in shown
