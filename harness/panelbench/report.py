@@ -97,7 +97,7 @@ def _figures(members: list[int], board: Board, name: str) -> Iterator[str]:
             panels([(board.rows[i], board.panels[i]) for i in kept], board.labels, board.notion)
         )
         if found:
-            yield f"<details><summary>By step: {html.escape(title)}</summary>"
+            yield f"<details><summary>In pictures: {html.escape(title)}</summary>"
             yield from found
             yield "</details>"
 
