@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from panelbench import (
     SENSOR_STREAMS,
@@ -20,8 +21,10 @@ from panelbench import (
     DatasetSource,
     Direction,
     Established,
+    Estimates,
     GaussianEvent,
     Guarantee,
+    LaplaceEvent,
     Mechanism,
     Metric,
     NeighboringRelation,
@@ -29,6 +32,7 @@ from panelbench import (
     Role,
     Scale,
     Score,
+    Split,
     SyntheticTables,
     data_directory,
     hookimpl,
@@ -166,6 +170,21 @@ class Sleep(Ok):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Busy(Ok):
+    """Computes for so many seconds of processor time."""
+
+    name = "fx-busy"
+
+    seconds: float = 0.1
+
+    def release(self, dataset, budget, *, rng):
+        until = time.process_time() + self.seconds
+        while time.process_time() < until:
+            rng.normal(size=1000)
+        return super().release(dataset, budget, rng=rng)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Hog(Ok):
     """Takes two gigabytes and keeps them."""
 
@@ -237,6 +256,60 @@ class Leak(Ok):
     def release(self, dataset, budget, *, rng):
         guarantee = _settled(budget)
         return SyntheticTables(schema=dataset.schema, frame=dataset.train, guarantee=guarantee)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laplace(Ok):
+    """As many tables as users at the upper bound, plus Laplace noise; `noise` 1 is as claimed."""
+
+    name = "fx-laplace"
+
+    noise: float = 1.0
+
+    def release(self, dataset, budget, *, rng):
+        column, train = dataset.schema.numeric[0], dataset.train
+        scale = 1.0 / budget.epsilon
+        high = train[column.name].to_numpy() >= column.upper
+        count = len(np.unique(train[USER].to_numpy()[high])) + rng.laplace(0, self.noise * scale)
+        tables = max(1, 20 + round(count))
+        rows = dataset.schema.min_rows
+        columns = {c.name: (c.categories or [c.lower])[0] for c in dataset.schema.columns}
+        times = {USER: np.repeat(range(tables), rows), "time": np.tile(range(rows), tables)}
+        frame = pd.DataFrame({**times, **columns})
+        guarantee = Guarantee(
+            established=Established.SETTLED,
+            unit=PrivacyUnit.USER,
+            relation=budget.relation,
+            ledger=(LaplaceEvent(scale=scale, l1_sensitivity=1.0),),
+        )
+        return SyntheticTables(schema=dataset.schema, frame=frame, guarantee=guarantee)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream(Mechanism):
+    """The number of reports a step plus Gaussian noise; `noise` 1 is as claimed."""
+
+    name = "fx-stream"
+    kind = SENSOR_STREAMS
+
+    noise: float = 1.0
+    draws: int = 20
+
+    def release(self, dataset, budget, *, rng):
+        counts = dataset.present[dataset.episodes(Split.TEST)].sum(axis=-1)
+        stddev = gaussian_stddev(budget, l2_sensitivity=1.0, count=counts.shape[-1])
+        event = GaussianEvent(stddev=stddev, l2_sensitivity=1.0, count=counts.shape[-1])
+        guarantee = Guarantee(
+            established=Established.SETTLED,
+            unit=PrivacyUnit.SENSOR_TRAJECTORY,
+            relation=budget.relation,
+            ledger=(event,),
+        )
+        return Estimates(
+            estimate=counts + rng.normal(0, self.noise * stddev, (self.draws, *counts.shape)),
+            spent=np.full(counts.shape[-1], stddev**-2.0),
+            guarantee=guarantee,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,8 +404,8 @@ def register_datasets():
 @hookimpl
 def register_mechanisms():
     return [
-        *(Ok, OkTwin, Raise, RaiseOnce, RaiseOnRepeat, Sleep, Hog, Kill, Fork),
-        *(Overspend, OtherRelation, Leak, NonPrivate, Picky),
+        *(Ok, OkTwin, Raise, RaiseOnce, RaiseOnRepeat, Sleep, Busy, Hog, Kill, Fork),
+        *(Overspend, OtherRelation, Leak, Laplace, Stream, NonPrivate, Picky),
     ]
 
 

@@ -86,7 +86,11 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Excluded:
-    """An entry at one budget that has no row because its guarantee did not hold."""
+    """An entry at one budget whose guarantee did not hold.
+
+    Where the guarantee exceeded the budget it has no row; where an audit contradicts the guarantee
+    its rows are in the section for that.
+    """
 
     dataset: str
     mechanism: str
@@ -108,7 +112,7 @@ class Board:
             repeat.
         samples: For each row its values by repeat, and by case where the score has cases.
         claims: For each row what its guarantee says beyond the numbers.
-        quarantined: Entries whose claim exceeded the budget; they have no row.
+        quarantined: Entries whose claim exceeded the budget, or is contradicted by an audit.
         failures: How many planned cells ended in each status that is not ok.
         labels: Name for people of each (mechanism, params).
     """

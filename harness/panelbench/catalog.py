@@ -31,6 +31,8 @@ _CORE = (
     *("extension", "flatten", "grid", "loader", "privacy", "release", "schema", "score", "worker"),
 )
 """Harness modules that can change a release or a score; part of every key."""
+_AUDIT = ("audit", "auditor", "evidence", "neighbors", "traces")
+"""Harness modules that can change what an audit finds; part of its key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +171,13 @@ def core_hash() -> str:
     """Hash of the harness modules that can change a release."""
     here = Path(__file__).parent
     return _digest([(name, here / f"{name}.py") for name in _CORE])
+
+
+@functools.cache
+def audit_hash() -> str:
+    """Hash of the harness modules that can change what an audit finds."""
+    here = Path(__file__).parent
+    return _digest([(name, here / f"{name}.py") for name in _AUDIT])
 
 
 def versions(plugin: Plugin) -> dict[str, str]:

@@ -122,7 +122,14 @@ class Parent:
     """
 
     def __init__(
-        self, plugin: Plugin, limits: Limits, cache: Path, log: Path, *, warm: bool
+        self,
+        plugin: Plugin,
+        limits: Limits,
+        cache: Path,
+        log: Path,
+        *,
+        warm: bool,
+        module: str = "worker",
     ) -> None:
         self.facts: dict[str, Any] = {}
         self.began = time.monotonic()
@@ -133,7 +140,7 @@ class Parent:
         python = environments.python_for(plugin)
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [python, "-m", "panelbench.worker", *(["--warm"] if warm else [])],
+                [python, "-m", f"panelbench.{module}", *(["--warm"] if warm else [])],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -186,10 +193,16 @@ class Parents:
     Use it as a context: all of them end with it. A parent that has more than one thread after
     its imports is not forked from: its plugin's children start afresh, as do all where the system
     is not Linux.
+
+    Attributes:
+        limits: What one child may use.
+        cache: Where libraries cache what they compile.
+        module: The harness module that children run.
     """
 
-    def __init__(self, limits: Limits, cache: Path, logs: Path) -> None:
+    def __init__(self, limits: Limits, cache: Path, logs: Path, *, module: str = "worker") -> None:
         self.limits = limits
+        self._module = module
         self.cache = cache
         self._logs = logs
         self._idle: dict[str, list[Parent]] = {}
@@ -204,7 +217,7 @@ class Parents:
         that started it ends.
         """
         start = (Plugin(**plugin), self.limits, self.cache, log)
-        return self._starter.submit(Parent, *start, warm=warm).result()
+        return self._starter.submit(Parent, *start, warm=warm, module=self._module).result()
 
     def take(self, plugin: dict[str, Any], stop: threading.Event) -> Parent | None:
         """A warm parent for a plugin, or None where its children must start afresh.

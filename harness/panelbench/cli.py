@@ -40,6 +40,7 @@ COMMANDS = {
     "merge": ("record_commands", "merge"),
     "verify": ("record_commands", "verify"),
     "reproduce": ("record_commands", "reproduce"),
+    "audit": ("audit_commands", "audit"),
 }
 """Where each command lives; imported when it runs."""
 STATUSES = "unsupported, skipped, failed, timeout, oom, killed, invalid"
@@ -142,10 +143,18 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("cell", metavar="CELL", help="the key of a cell, or its beginning")
     report = command("report", "Write the leaderboard as one HTML page.", stored)
     report.add_argument("--html", metavar="FILE", help="where to write (default: in the store)")
+    report.add_argument(
+        "--tables", action="store_true",
+        help="with real and synthetic tables side by side: not for publishing",
+    )  # fmt: skip
     publish = command("publish", "Write a grid's CSV and compacted records to commit.", stored)
     publish.add_argument(
         "--to", default="leaderboards", metavar="FOLDER", help="default: leaderboards"
     )
+    publish.add_argument(
+        "--because", default="", metavar="TEXT",
+        help="why published entries change or are withdrawn; kept in CHANGES.md",
+    )  # fmt: skip
     _add_more(command, as_json, stored)
     return parser
 
@@ -187,6 +196,31 @@ def _add_more(
     reproduce = command("reproduce", "Compute one recorded cell again and compare.", as_json)
     reproduce.add_argument("record", metavar="RECORD", help="a record's file, or a key's beginning")
     of_store(reproduce)
+    audit = command("audit", "Attack mechanisms, and hold their claims against it.", as_json)
+    of_store(audit)
+    _add_audit(audit)
+
+
+def _add_audit(audit: argparse.ArgumentParser) -> None:
+    audit.add_argument(
+        "what", nargs="+", metavar="MECHANISM|GRID",
+        help="a mechanism, or a grid that ran (.toml), a plan (.json) or a published .jsonl.gz: "
+        "its private entries, each at its budget nearest to --epsilon",
+    )  # fmt: skip
+    audit.add_argument("--params", default="{}", metavar="JSON", help="of a mechanism")
+    audit.add_argument("--epsilon", type=float, default=1.0, help="(default: 1)")
+    audit.add_argument("--delta", type=float, default=1e-5, help="of a mechanism (default: 1e-5)")
+    audit.add_argument("--relation", default="", help="of a mechanism (default: both)")
+    audit.add_argument("--method", default="auto", help="pairs, canaries, or auto (default)")
+    audit.add_argument("--releases", type=int, default=10_000, help="of either dataset, at most")
+    audit.add_argument("--canaries", type=int, default=10_000, help="where a release is dear")
+    audit.add_argument("--seconds", type=float, default=60.0, help="that auto plans for")
+    audit.add_argument("--seed", type=int, default=0)
+    audit.add_argument("--limit", type=float, default=900.0, help="seconds a child may take")
+    audit.add_argument("--memory", type=float, default=4096.0, help="MB that a child may use")
+    audit.add_argument("--workers", type=_workers, metavar="N", help="side by side")
+    audit.add_argument("--retry", action="store_true", help="try again what failed")
+    audit.add_argument("--to", metavar="FOLDER", help="also write audit.csv and its records")
 
 
 def _workers(text: str) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import signal
 from collections import Counter
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from panelbench.plugin_commands import plugins_of, print_json, say
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from panelbench.board import Board
     from panelbench.child import Parents
@@ -55,12 +55,13 @@ def _keep(made: Plan, store: Store, options: argparse.Namespace) -> tuple[dict[s
 
     A run of some datasets only is kept as a part, so that the whole board stays as it was.
     """
+    from panelbench.kept import text_hash
     from panelbench.record import write_over
 
     name = made.grid.name + ("-part" if options.dataset else "")
     path = store.root / "plans" / f"{name}.json"
     file = Path(options.grid).name
-    kept = {**made.to_json(), "file": file, "text": _text_hash(Path(options.grid))}
+    kept = {**made.to_json(), "file": file, "text": text_hash(Path(options.grid))}
     try:
         other = json.loads(path.read_text(encoding="utf-8")).get("file", file)
     except (OSError, ValueError, AttributeError):
@@ -72,63 +73,6 @@ def _keep(made: Plan, store: Store, options: argparse.Namespace) -> tuple[dict[s
         )
     write_over(path, json.dumps(kept))
     return kept, name
-
-
-def _kept(options: argparse.Namespace) -> tuple[dict[str, Any], list[Record], list[Record]]:
-    return kept_by_name(options.grid, options.store)
-
-
-def kept_by_name(where: str, root: str) -> tuple[dict[str, Any], list[Record], list[Record]]:
-    """A plan with its records.
-
-    Args:
-        where: A published archive, a store's plans/NAME.json, a grid file, or a grid's name.
-        root: The store, for the last two.
-    """
-    if where.endswith(".jsonl.gz"):
-        from panelbench.archive import unpack
-
-        return unpack(Path(where))
-    from panelbench.leaderboard import relevant
-    from panelbench.record import Store
-
-    path = Path(where)
-    if path.suffix == ".json":
-        return (plan := _read_plan(path)), *relevant(plan, Store(path.parent.parent).latest)
-    plan = _kept_plan(where, root)
-    return plan, *relevant(plan, Store(Path(root)).latest)
-
-
-def _kept_plan(where: str, root: str) -> dict[str, Any]:
-    """The plan as the grid last ran; no plugin and no data are needed to read it."""
-    from panelbench.gridfile import read
-
-    path = Path(where)
-    name = read(path).name if path.suffix == ".toml" else path.name
-    file = Path(root) / "plans" / f"{name}.json"
-    if not file.is_file():
-        raise StoreError(
-            f"The grid '{name}' was never run in the store '{root}'; run it first, or name its "
-            f"--store."
-        )
-    kept = _read_plan(file)
-    if path.suffix == ".toml" and kept.get("text", _text_hash(path)) != _text_hash(path):
-        say(f"{path.name} was changed since it last ran; this is what ran then.")
-    return kept
-
-
-def _text_hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-
-
-def _read_plan(file: Path) -> dict[str, Any]:
-    try:
-        kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StoreError(f"The plan '{file}' cannot be read; run the grid again.") from error
-    if not {"cells", "metrics", "grid", "versions"} <= set(kept):
-        raise StoreError(f"The plan '{file}' is not complete; run the grid again.")
-    return kept
 
 
 def plan(options: argparse.Namespace) -> int:
@@ -217,9 +161,10 @@ def run(options: argparse.Namespace) -> int:
                 from panelbench.distributed_engine import run as run_elsewhere
 
                 run_elsewhere(runner, todo, progress, scheduler=options.scheduler)
-    from panelbench.leaderboard import make_board, relevant
+    from panelbench.kept import with_records
+    from panelbench.leaderboard import make_board
 
-    board = make_board(kept, *relevant(kept, store.latest))
+    board = make_board(*with_records(kept, store))
     _write(board, kept, to_csv=store.root / f"{name}.csv", to_html=store.root / f"{name}.html")
     status = runner.exit_status(cells)
     if status:
@@ -237,6 +182,7 @@ def _write(
     to_csv: Path | None = None,
     to_html: Path | None = None,
     full: bool = False,
+    more: Iterable[str] = (),
 ) -> None:
     """Write first, then print, so that a reader who stops reading loses nothing."""
     from panelbench.board import to_csv as csv_of
@@ -247,7 +193,7 @@ def _write(
     if to_csv is not None:
         write_over(to_csv, csv_of(board))
     if to_html is not None:
-        write_over(to_html, html_of(board, kept))
+        write_over(to_html, html_of(board, kept, more=more))
     if to_csv is not None:
         print(render(board, every_component=full))
     for path in (to_csv, to_html):
@@ -257,10 +203,11 @@ def _write(
 
 def show_leaderboard(options: argparse.Namespace) -> int:
     """`panelbench leaderboard GRID`."""
+    from panelbench.kept import kept_by_name
     from panelbench.leaderboard import make_board
 
-    kept, cells, scores = _kept(options)
-    board = make_board(kept, cells, scores)
+    kept, *records = kept_by_name(options.grid, options.store)
+    board = make_board(kept, *records)
     if options.against:
         return _show_against(board, options)
     if options.json:
@@ -292,40 +239,73 @@ def _show_against(board: Board, options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     """`panelbench report GRID`."""
+    from panelbench.kept import kept_by_name
     from panelbench.leaderboard import make_board
 
-    kept, cells, scores = _kept(options)
-    board = make_board(kept, cells, scores)
+    kept, *records = kept_by_name(options.grid, options.store)
+    board = make_board(kept, *records)
     path = Path(options.html or _store(options).root / f"{board.name}.html")
-    _write(board, kept, to_html=path)
+    tables: tuple[str, ...] = ()
+    if options.tables:
+        from panelbench.samples import side_by_side
+
+        tables = tuple(side_by_side(kept, {r.key: r for r in records[0]}, _store(options)))
+        if not tables:
+            raise StoreError(
+                f"There is no kept release of user tables in {_store(options).root}; run the grid "
+                f"there, or name its store."
+            )
+    _write(board, kept, to_html=path, more=tables)
     return 0
 
 
 def publish(options: argparse.Namespace) -> int:
     """`panelbench publish GRID`."""
-    from panelbench.archive import pack
+    from panelbench import revisions
+    from panelbench.archive import pack, unpack, with_audits
     from panelbench.board import to_csv
+    from panelbench.kept import kept_by_name, with_more_audits
     from panelbench.leaderboard import make_board
     from panelbench.record import write_over
+    from panelbench.report import to_html
 
-    kept, cells, scores = _kept(options)
-    board = make_board(kept, cells, scores)
+    known = kept_by_name(options.grid, options.store)
+    kept, *records = with_more_audits(known, _store(options))
+    board = make_board(kept, *records)
     folder = Path(options.to)
-    files: dict[str, str | bytes] = {
-        f"{board.name}.csv": to_csv(board),
-        f"{board.name}.jsonl.gz": pack(kept, cells, scores),
+    archive = folder / f"{board.name}.jsonl.gz"
+    changes = folder / revisions.FILE
+    lines = []
+    if archive.is_file() and archive.resolve() != Path(options.grid).resolve():
+        lines = revisions.revised(make_board(*unpack(archive)), board)
+    if lines and not options.because:
+        raise StoreError(
+            f"{len(lines)} published entries would change or be withdrawn ({lines[0]}); say why "
+            f"with --because 'ONE SENTENCE', which goes to {changes}."
+        )
+    files: dict[Path, str | bytes] = {
+        folder / f"{board.name}.csv": to_csv(board),
+        archive: with_audits(Path(options.grid), records[2])
+        if options.grid.endswith(".jsonl.gz")
+        else pack(kept, *records),
+        folder / f"{board.name}.html": to_html(board, kept),
     }
-    for name, content in files.items():
-        write_over(folder / name, content)
-        say(f"Wrote {folder / name}")
+    if lines:
+        text = changes.read_text(encoding="utf-8") if changes.is_file() else ""
+        day = datetime.now(UTC).date().isoformat()
+        files[changes] = revisions.noted(text, board.name, day, options.because, lines)
+    for path, content in files.items():
+        write_over(path, content)
+        say(f"Wrote {path}")
     return 0
 
 
 def status(options: argparse.Namespace) -> int:
     """`panelbench status GRID`."""
+    from panelbench.kept import kept_by_name
     from panelbench.leaderboard import endings
 
-    kept, cells, scores = _kept(options)
+    kept, cells, scores, _ = kept_by_name(options.grid, options.store)
     store = _store(options)
     rows = endings(kept, cells, scores)
     counts = Counter(row["status"] for row in rows)

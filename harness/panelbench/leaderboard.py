@@ -13,6 +13,7 @@ from panelbench.board import RANKED, Board, Claim, Excluded, Row, Section
 from panelbench.extension import Role
 from panelbench.grid import canonical, key_of, score_subject
 from panelbench.privacy import Budget, Established, Notion
+from panelbench.quarantine import Audits
 from panelbench.record import Status
 from panelbench.statistics import interval, standings
 
@@ -63,14 +64,21 @@ def describe_budget(raw: dict[str, Any]) -> str:
     return "no budget"
 
 
-def make_board(plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[Record]) -> Board:
+def make_board(
+    plan: dict[str, Any],
+    cells: Iterable[Record],
+    scores: Iterable[Record],
+    audits: Iterable[Record] = (),
+) -> Board:
     """The leaderboard of a plan, from whatever records there are.
 
     Args:
         plan: As `Plan.to_json` gives it.
         cells: Newest records of cells; those the plan does not name are ignored.
         scores: Newest records of scores; likewise.
+        audits: Newest records of audits; those about other mechanisms or other code are ignored.
     """
+    said = Audits(audits)
     by_key = {record.key: record for record in cells}
     score_by_key = {record.key: record for record in scores}
     groups: dict[str, _Group] = {}
@@ -84,19 +92,21 @@ def make_board(plan: dict[str, Any], cells: Iterable[Record], scores: Iterable[R
     quarantined: list[Excluded] = []
     for group in groups.values():
         reasons = [r.error for r in group.records.values() if _overspent(r)]
-        if reasons:
+        refuted = said.reason(group.sound[0]) if group.sound else ""
+        if reasons or refuted:
             quarantined.append(
                 Excluded(
                     dataset=group.cell["dataset_label"],
                     mechanism=group.cell["label"],
                     budget=describe_budget(group.cell["budget"]),
-                    reason=reasons[0],
+                    reason=[*reasons, refuted][0],
                 )
             )
+        if reasons:
             continue
         for metric in plan["metrics"]:
             if metric["reads"] == group.cell["reads"]:
-                drafts.extend(_drafts(group, metric, plan["versions"]))
+                drafts.extend(_drafts(group, metric, plan["versions"], said))
     drafts = _applicable(drafts)
     _rank(drafts)
     return Board(
@@ -235,11 +245,14 @@ def endings(
     return rows
 
 
-def _drafts(group: _Group, metric: dict[str, Any], versions: dict[str, str]) -> Iterable[_Draft]:
+def _drafts(
+    group: _Group, metric: dict[str, Any], versions: dict[str, str], said: Audits
+) -> Iterable[_Draft]:
     cell, sound = group.cell, group.sound
     plugin = cell["mechanism"]["name"].split("/", 1)[0]
     guarantee = sound[0].guarantee if sound else {}
     figures = _figures(cell, guarantee)
+    refuted = bool(sound) and bool(said.reason(sound[0]))
     for component in metric["components"]:
         name = canonical(metric["identity"])
         found = group.scores.get((name, component), {})
@@ -275,7 +288,12 @@ def _drafts(group: _Group, metric: dict[str, Any], versions: dict[str, str]) -> 
             n_planned=group.planned,
             floor=_mean([s["floor"] for s in found.values() if s["floor"] is not None]),
             accounting=guarantee.get("established", ""),
-            section=_section(cell["role"], guarantee) if complete else Section.INCOMPLETE,
+            audit_epsilon_lower=said.epsilon_lower(sound[0]) if sound else None,
+            section=Section.QUARANTINED
+            if refuted
+            else _section(cell["role"], guarantee)
+            if complete
+            else Section.INCOMPLETE,
             seconds=_mean([sum(record.seconds.values()) for record in sound]),
             peak_mb=_mean([record.peak_mb for record in sound]),
             plugin=plugin,

@@ -35,7 +35,7 @@ def merge(stores: Sequence[Path], target: Path) -> list[str]:
         if not (root / "records").is_dir():
             raise StoreError(f"'{root}' is no store: it has no records/.")
     conflicts = []
-    for what, folder in (("cell", "records"), ("score", "scores")):
+    for what, folder in (("cell", "records"), ("score", "scores"), ("audit", "audits")):
         attempts: dict[str, dict[str, Record]] = {}
         for root in stores:
             for path in sorted((root / folder).glob("*.json")):
@@ -62,7 +62,8 @@ def _rank(record: Record) -> tuple[bool, str]:
 
 def _result(record: Record) -> str:
     """What a record found out, without when and how fast."""
-    return json.dumps([record.release, record.guarantee, record.scores], sort_keys=True)
+    found = record.info.get("found", {}) if record.what == "audit" else {}
+    return json.dumps([record.release, record.guarantee, record.scores, found], sort_keys=True)
 
 
 def _children(folder: Path) -> Iterator[Path]:

@@ -7,6 +7,7 @@ Layout of a store, all names in [a-z0-9._-]:
     releases/<release hash>/    arrays, description and guarantee of a release
     records/<cell key>-<attempt>.json
     scores/<score key>-<attempt>.json
+    audits/<audit key>-<attempt>.json
     plans/<grid>.json           what the grid planned when it last ran
     logs/, leases/              what children printed; who works on what
 """
@@ -64,14 +65,14 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What became of one cell, or of one metric on one release.
+    """What became of one cell, of one metric on one release, or of one audit.
 
     Attributes:
         key: Key of the cell or the score; with `attempt`, the file name.
         attempt: From 1; a retry adds one and keeps the old file.
-        what: "cell" or "score".
+        what: "cell", "score" or "audit".
         subject: For a cell its public part and "hashes"; for a score "release", "metric", "code",
-            "stream".
+            "stream"; for an audit "mechanism", "budget", "game", "seed", "hashes".
         status: How it ended.
         phase: Where it ended, for a status other than ok.
         error: Last line of the error, or the reason; empty for ok.
@@ -80,7 +81,9 @@ class Record:
         guarantee: The guarantee as the mechanism stated it, and "figures" as settled.
         budget_figures: The budget in every notion.
         scores: For an ok score, one entry a component.
-        info: What the mechanism tells about the release, and the loader's repairs.
+        info: What the mechanism tells about the release, and the loader's repairs; for an audit
+            what was "found", in counts, "epsilon_lower" and the "reason" that speaks against the
+            claim, if any.
         seconds: Wall-clock seconds inside the child, by phase.
         peak_mb: Peak resident memory of the child, MiB.
         versions: Versions of the plugin, its requirements and Python.
@@ -230,7 +233,7 @@ class Store:
     # ---------------------------------------------------------------- records
 
     def _folder(self, what: str) -> Path:
-        return self.root / {"cell": "records", "score": "scores"}[what]
+        return self.root / {"cell": "records", "score": "scores", "audit": "audits"}[what]
 
     def add(self, record: Record) -> bool:
         """Write a record; False if that attempt was recorded already (the old one stays)."""

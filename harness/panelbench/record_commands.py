@@ -22,7 +22,7 @@ EXIT_FOUND = 3
 
 
 def _board(where: str, root: str) -> Board:
-    from panelbench.grid_commands import kept_by_name
+    from panelbench.kept import kept_by_name
     from panelbench.leaderboard import make_board
 
     return make_board(*kept_by_name(where, root))
@@ -136,7 +136,7 @@ def _recorded(options: argparse.Namespace) -> tuple[Record, list[Record]]:
         record = read_record(path)
         scores = Store(path.parent.parent).records("score")
     elif options.store.endswith(".jsonl.gz"):
-        _, cells, found = unpack(Path(options.store))
+        _, cells, found, _ = unpack(Path(options.store))
         record, scores = _only(cells, options.record), iter(found)
     else:
         store = Store(Path(options.store))

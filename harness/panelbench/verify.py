@@ -9,11 +9,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from panelbench import accounting
-from panelbench.archive import unpack
-from panelbench.board import to_csv
+from panelbench.archive import csv_of, unpack
+from panelbench.audit import verdict
 from panelbench.errors import PanelbenchError, StoreError
 from panelbench.grid import key_of
-from panelbench.leaderboard import endings, make_board, relevant
+from panelbench.leaderboard import endings, relevant
 from panelbench.privacy import Budget, Established, Guarantee
 from panelbench.record import Record, Status, Store, content_hash, digest_of
 
@@ -35,7 +35,7 @@ def problems(path: Path, say: Callable[[str], None]) -> Iterator[str]:
         StoreError: Where there is nothing to look at.
     """
     archives = [path] if path.is_file() else sorted(path.glob(f"*{SUFFIX}"))
-    is_store = any((path / name).is_dir() for name in ("records", "scores", "plans"))
+    is_store = any((path / name).is_dir() for name in ("records", "scores", "audits", "plans"))
     if not archives and not is_store:
         raise StoreError(
             f"'{path}' holds no archive ({SUFFIX}) and is no store; name a file or folder that "
@@ -50,19 +50,19 @@ def problems(path: Path, say: Callable[[str], None]) -> Iterator[str]:
 
 def _of_archive(archive: Path) -> Iterator[str]:
     try:
-        plan, cells, scores = unpack(archive)
+        plan, cells, scores, audits = unpack(archive)
     except StoreError as error:
         yield str(error)
         return
     lines = gzip.decompress(archive.read_bytes()).decode().splitlines()[1:]
-    for line, record in zip(lines, [*cells, *scores], strict=True):
+    for line, record in zip(lines, [*cells, *scores, *audits], strict=True):
         yield from _of_record(json.loads(line), record)
     yield from _missing(plan, cells, scores)
     table = archive.with_name(archive.name.removesuffix(SUFFIX) + ".csv")
     if not table.is_file():
         yield f"{table.name} is not beside it."
         return
-    wanted = to_csv(make_board(plan, cells, scores)).splitlines()
+    wanted = csv_of(plan, cells, scores, audits).splitlines()
     found = table.read_text(encoding="utf-8").splitlines()
     for number in range(max(len(wanted), len(found))):
         pair = [lines[number] if number < len(lines) else "" for lines in (wanted, found)]
@@ -76,15 +76,32 @@ def _of_record(raw: dict[str, Any], record: Record) -> Iterator[str]:
     if raw.get("digest", digest_of(raw)) != digest_of(raw):
         yield f"{what} was altered after it was written: its digest does not fit."
     subject = record.subject
-    if record.what == "score":
-        if key_of(subject) != record.key:
-            yield f"{what} has the key of something else."
-        return
     if key_of(subject) != record.key:
         yield f"{what} has the key of something else."
+    if record.what == "score":
+        return
     private = record.guarantee.get("established") != Established.NONE
     if record.guarantee and private and record.status is Status.OK:
         yield from (f"{what}: {text}" for text in _of_claim(record))
+        if record.what == "audit":
+            yield from (f"{what}: {text}" for text in _of_verdict(record))
+
+
+def _of_verdict(record: Record) -> Iterator[str]:
+    """Whether the bound of an audit follows from its counts."""
+    budget = Budget.from_json(record.subject["budget"])
+    try:
+        guarantee = Guarantee.from_json(record.guarantee)
+        figures = accounting.settle(guarantee, delta=budget.delta, alpha=budget.alpha)
+        says = verdict(record.info["found"], figures)
+    except (PanelbenchError, KeyError, TypeError) as error:
+        yield f"its counts cannot be read: {error}"
+        return
+    was = float(record.info["epsilon_lower"])
+    if not math.isclose(was, says.epsilon_lower, rel_tol=1e-6, abs_tol=1e-9):
+        yield f"its counts give epsilon > {says.epsilon_lower:.6g}, the record says {was:.6g}."
+    if bool(says.reason) != bool(record.info["reason"]):
+        yield "its reason does not follow from its counts."
 
 
 def _of_claim(record: Record) -> Iterator[str]:
@@ -115,7 +132,7 @@ def _missing(plan: dict[str, Any], cells: list[Record], scores: list[Record]) ->
 
 def _of_store(root: Path, say: Callable[[str], None]) -> Iterator[str]:
     store = Store(root)
-    kept: dict[str, set[str]] = {"records": set(), "scores": set()}
+    kept: dict[str, set[str]] = {"records": set(), "scores": set(), "audits": set()}
     releases: set[str] = set()
     for folder, names in kept.items():
         paths = sorted((root / folder).glob("*.json"))
