@@ -19,7 +19,6 @@ HEADINGS = {
     Section.BASELINE: "baselines that read no protected data",
     Section.REFERENCE: "references that are not private (not ranked)",
     Section.QUARANTINED: "quarantined: an audit contradicts the guarantee (not ranked)",
-    Section.QUARANTINED: "quarantined: an audit contradicts the guarantee (not ranked)",
     Section.INCOMPLETE: "incomplete (not ranked)",
 }
 
