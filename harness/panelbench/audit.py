@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 METHODS = ("auto", "pairs", "canaries")
 ERROR = 0.01
+CHOICE = 1e-4
+"""Error at which events are compared: with 0.01 the best of thousands is often the luckiest."""
 FEWEST = 1000
 """Releases of either dataset below which `auto` turns to canaries."""
 SHARES = (0.3, 0.1, 0.03)
@@ -227,15 +229,15 @@ def told_apart(
     }
 
     def of_epsilon(hits: Hits) -> np.ndarray:
-        return hits.epsilon(delta=figures.delta, error=error)
+        return hits.epsilon(delta=figures.delta, error=CHOICE)
 
     def of_mu(hits: Hits) -> np.ndarray:
-        return hits.mu(error=error)
+        return hits.mu(error=CHOICE)
 
     for name, bound in (("epsilon", of_epsilon), ("mu", of_mu)):
         if name == "mu" and figures.mu is None:
             continue
-        bet = best_bet(choose_in, choose_out, bound, ahead=len(count_in) / len(choose_in))
+        bet = best_bet(choose_in, choose_out, bound)
         found[name] = _told(bet, [*names, "all combined"], bet.hits(count_in, count_out))
     return found
 

@@ -33,7 +33,7 @@ def audit(options: argparse.Namespace) -> int:
     game = _game(options)
     plugins = plugins_of(options)
     store = Store(Path(options.store).resolve())
-    wanted = [one for what in options.what for one in _wanted(what, options, plugins)]
+    wanted = _wanted(options, plugins)
     limits = Limits(seconds=options.limit, memory_mb=options.memory)
     again = (Status.FAILED, Status.TIMEOUT, Status.OOM, Status.KILLED, Status.INVALID)
     stop = threading.Event()
@@ -71,14 +71,11 @@ def _game(options: argparse.Namespace) -> Any:  # noqa: ANN401 - imported where 
         raise GridError(str(error)) from error
 
 
-def _wanted(what: str, options: argparse.Namespace, plugins: dict[str, Plugin]) -> list[Wanted]:
-    from panelbench.audits import of_mechanism, of_plan
+def _wanted(options: argparse.Namespace, plugins: dict[str, Plugin]) -> list[Wanted]:
+    from panelbench.audits import of_mechanisms, of_plan
     from panelbench.kept import kept_by_name
     from panelbench.privacy import Budget, NeighboringRelation
 
-    if what.endswith(BOARDS):
-        plan, *_ = kept_by_name(what, options.store)
-        return of_plan(plan, options.epsilon)
     try:
         params: dict[str, Any] = json.loads(options.params)
     except ValueError as error:
@@ -91,7 +88,13 @@ def _wanted(what: str, options: argparse.Namespace, plugins: dict[str, Plugin]) 
         for relation in relations
         if options.relation in ("", relation)
     ]
-    return of_mechanism(what, params, budgets, plugins)
+    boards = [what for what in options.what if what.endswith(BOARDS)]
+    names = [what for what in options.what if what not in boards]
+    found = of_mechanisms(names, params, budgets, plugins)
+    for board in boards:
+        plan, *_ = kept_by_name(board, options.store)
+        found += of_plan(plan, options.epsilon)
+    return found
 
 
 def _told(record: Record) -> dict[str, Any]:

@@ -63,21 +63,32 @@ def of_plan(plan: dict[str, Any], epsilon: float) -> list[Wanted]:
     return [wanted for _, wanted in nearest.values()]
 
 
-def of_mechanism(
-    name: str, params: dict[str, Any], budgets: Iterable[Budget], plugins: dict[str, Plugin]
+def of_mechanisms(
+    names: Iterable[str],
+    params: dict[str, Any],
+    budgets: Sequence[Budget],
+    plugins: dict[str, Plugin],
 ) -> list[Wanted]:
-    """One mechanism at some budgets, its parameters filled in.
+    """Mechanisms at some budgets, their parameters filled in; each plugin is asked once.
 
     Raises:
         PluginError: For an unknown name or parameter.
     """
-    plugin, short = catalog.split_name(name, "mechanism", plugins)
-    answer = catalog.ask(plugin, [{"kind": "mechanism", "name": short, "params": params}])
-    error = answer.error or answer.choices[0].get("error")
-    if error:
-        raise PluginError(str(error))
-    identity = {"name": f"{plugin.name}/{short}", "params": answer.choices[0]["params"]}
-    return [Wanted(mechanism=identity, budget=budget) for budget in budgets]
+    asked: dict[str, list[str]] = {}
+    for name in names:
+        plugin, short = catalog.split_name(name, "mechanism", plugins)
+        asked.setdefault(plugin.name, []).append(short)
+    found = []
+    for plugin_name, shorts in asked.items():
+        questions = [{"kind": "mechanism", "name": short, "params": params} for short in shorts]
+        answer = catalog.ask(plugins[plugin_name], questions)
+        errors = [answer.error, *(choice.get("error", "") for choice in answer.choices)]
+        if any(errors):
+            raise PluginError(next(filter(None, errors)))
+        for short, choice in zip(shorts, answer.choices, strict=True):
+            identity = {"name": f"{plugin_name}/{short}", "params": choice["params"]}
+            found += [Wanted(mechanism=identity, budget=budget) for budget in budgets]
+    return found
 
 
 class Auditing:

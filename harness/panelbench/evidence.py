@@ -63,10 +63,6 @@ class Hits:
             highest_rate(self.false_hits, self.false_trials, error / 2),
         )
 
-    def times(self, factor: float) -> Hits:
-        """The same rates in `factor` times as many releases."""
-        return Hits(**{name: factor * np.asarray(value) for name, value in vars(self).items()})
-
     def epsilon(self, *, delta: float, error: float) -> np.ndarray:
         """Lower bound on epsilon at `delta`, too high with probability at most `error`.
 
@@ -123,20 +119,14 @@ class Bet:
         return dataclasses.asdict(self)
 
 
-def best_bet(
-    within: np.ndarray,
-    without: np.ndarray,
-    bound: Callable[[Hits], np.ndarray],
-    *,
-    ahead: float = 1.0,
-) -> Bet:
+def best_bet(within: np.ndarray, without: np.ndarray, bound: Callable[[Hits], np.ndarray]) -> Bet:
     """The event with the highest bound on these releases, which must not be counted again.
 
     Args:
         within: Statistics of releases of the data with the person, (releases, statistics).
         without: Statistics of releases of the neighboring data, as many columns.
-        bound: What is to be high, for example `Hits.mu`.
-        ahead: How many times as many releases will be counted.
+        bound: What is to be high, for example `Hits.mu` with an error so small that the best of
+            many events is not just the luckiest.
     """
     found: tuple[float, Bet] | None = None
     for statistic in range(within.shape[1]):
@@ -155,7 +145,7 @@ def best_bet(
                         trials=sizes[first],
                         false_hits=counts[1 - first],
                         false_trials=sizes[1 - first],
-                    ).times(ahead)
+                    )
                 )
                 best = int(np.argmax(values))
                 if found is None or values[best] > found[0]:

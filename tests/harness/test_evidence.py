@@ -55,7 +55,7 @@ def test_a_bound_on_a_rate_is_wrong_no_more_often_than_it_says():
 @pytest.mark.parametrize("gaussian", [True, False], ids=["claims mu", "claims epsilon"])
 def test_gaussian_noise_of_epsilon_one_is_bounded_below_one_in_99_of_100_audits(gaussian):
     mu = gaussian_mu(1.0, DELTA)
-    found = [play(mu, claim(mu, gaussian=gaussian), 3000, seed) for seed in range(200)]
+    found = [play(mu, claim(mu, gaussian=gaussian), 1500, seed) for seed in range(200)]
     assert np.mean(np.array(found) <= 1.0) >= 0.99
 
 
