@@ -25,7 +25,7 @@ class Books:
     being asked for a weight. Sums and norms are in float32, of the very numbers that are added.
 
     Attributes:
-        tokens: Positions that went through the model.
+        tokens: Positions that went through the first of the layers.
     """
 
     def __init__(self, model: torch.nn.Module, layers: Sequence[torch.nn.Linear]) -> None:
@@ -85,7 +85,8 @@ class Books:
             elif pair is not None:
                 read, slope = pair
                 total.addmm_((slope * factor[:, None, None]).flatten(0, 1).T, read.flatten(0, 1))
-        self.tokens += max((p[0].shape[0] * p[0].shape[1] for p in pairs if p), default=0)
+        if pairs[0] is not None:
+            self.tokens += pairs[0][0].shape[0] * pairs[0][0].shape[1]
         return losses.detach(), norms
 
     @staticmethod
