@@ -151,8 +151,9 @@ def audit(
     else:
         releases = game.releases
         if game.method == "auto":
-            releases = _affordable(run, game)
-        if game.method == "canaries" or (game.method == "auto" and releases < FEWEST):
+            releases = min(releases, _affordable(run, game))
+        dear = game.method == "auto" and releases < min(FEWEST, game.releases)
+        if game.method == "canaries" or dear:
             found = _canaries(run, game.canaries, rng)
         else:
             found = _pairs(run, releases, rng)
@@ -169,7 +170,7 @@ def _affordable(run: Claims, game: Game) -> int:
         run(dataset)
         times.append(time.perf_counter() - since)
     fitting = int(0.8 * game.seconds / (2 * min(times)))
-    return min(game.releases, fitting if fitting < 1000 else fitting // 1000 * 1000)
+    return fitting if fitting < 1000 else fitting // 1000 * 1000
 
 
 def _pairs(run: Claims, releases: int, rng: np.random.Generator) -> dict[str, Any]:
