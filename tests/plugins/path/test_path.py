@@ -30,7 +30,7 @@ from panelbench_path.vocabulary import Pieces  # noqa: E402 - likewise
 
 RELATIONS = pytest.mark.parametrize("relation", list(NeighboringRelation))
 BUDGET = Budget.approximate_dp(2.0, 1e-5)
-SMALL = Path(steps=2, batch=12.0, tables=6, context=120)
+SMALL = Path(steps=2, batch=12.0, sampling=0.5, tables=6, context=120)
 
 
 def release(mechanism, panel=None, budget=BUDGET, seed=0):
@@ -167,6 +167,7 @@ def test_a_schema_without_bounds_is_refused():
     [
         ("target", "all"),
         ("steps", 0),
+        ("sampling", 1.5),
         ("clip", 0.0),
         ("top_p", 0.0),
         ("selection_share", 0.95),

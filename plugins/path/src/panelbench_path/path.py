@@ -91,6 +91,8 @@ class Path(Mechanism):
             noisy histogram) or "range" (uniform up to the schema's most rows).
         context: Most tokens of a text; older rows are forgotten.
         batch: Expected users in a step, by the schema's nominal number of users.
+        sampling: Largest probability with which a user takes part in a step: small data get smaller
+            steps, not more passes.
         users: Nominal number of users where the schema has none; public.
         steps: Steps of DP-SGD.
         clip: Clipping norm of a user's gradient.
@@ -126,6 +128,7 @@ class Path(Mechanism):
     pool: str = "lengths"
     context: int = 400
     batch: float = 128.0
+    sampling: float = 0.125
     users: int = 1000
     steps: int = 80
     clip: float = 0.1
@@ -169,6 +172,8 @@ class Path(Mechanism):
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        if not 0 < self.sampling <= 1:
+            raise ValueError(f"sampling must lie in (0, 1], got {self.sampling}.")
         if self.tables is not None and self.tables < 1:
             raise ValueError(f"tables must be at least 1 or left out, got {self.tables}.")
         if not (0 <= self.start <= 1 and 0 < self.top_p <= 1):
@@ -201,9 +206,9 @@ class Path(Mechanism):
         missing = [c.name for c in schema.numeric if c.lower is None or c.upper is None]
         return f"needs public bounds for {missing}" if missing else None
 
-    def sampling(self, schema: Schema) -> float:
+    def probability(self, schema: Schema) -> float:
         """Probability with which each user takes part in a step; public."""
-        return min(1.0, self.batch / (schema.nominal_users or self.users))
+        return min(self.sampling, self.batch / (schema.nominal_users or self.users))
 
     def noise(self, schema: Schema, budget: Budget) -> _Noise:
         """How much noise each piece needs, and the ledger; from public facts alone."""
@@ -223,7 +228,7 @@ class Path(Mechanism):
             steps = SampledGaussianEvent(
                 stddev=multiplier * self.clip,
                 clipping_norm=self.clip,
-                sampling_probability=self.sampling(schema),
+                sampling_probability=self.probability(schema),
                 count=self.steps,
             )
             return (*fixed, steps)
@@ -310,7 +315,7 @@ class Path(Mechanism):
                 ledger=noise.ledger,
             ),
             info={
-                "sampling_probability": self.sampling(schema),
+                "sampling_probability": self.probability(schema),
                 "noise_multiplier": noise.gradients / self.clip,
                 "vote_stddev": noise.votes,
                 "estimated_users": estimated,
@@ -335,6 +340,8 @@ class PathNonprivate(Path):
             noisy histogram) or "range" (uniform up to the schema's most rows).
         context: Most tokens of a text; older rows are forgotten.
         batch: Expected users in a step, by the schema's nominal number of users.
+        sampling: Largest probability with which a user takes part in a step: small data get smaller
+            steps, not more passes.
         users: Nominal number of users where the schema has none; public.
         steps: Steps of DP-SGD.
         clip: Clipping norm of a user's gradient.

@@ -136,7 +136,7 @@ def tune(
     plan = Plan(
         users=len(real),
         denominator=estimated,
-        sampling=settings.sampling(form.schema),
+        sampling=settings.probability(form.schema),
         steps=settings.steps,
         clip=settings.clip if stddev else math.inf,
         stddev=stddev,
