@@ -119,7 +119,8 @@ class Grammar:
         builder = _Builder(size=pieces.size)
         starts = [{name[0]} for name in pieces.names[1:]]
         starts.append({pieces.end[0], *(row[0] for row in pieces.rows[1:])})
-        ways, roots = [], []
+        ways: list[tuple[list[Value], ...]] = []
+        roots: list[tuple[int, ...]] = []
         for values in (pieces.first, pieces.later):
             if ways and values == pieces.first:
                 ways, roots = [*ways, ways[0]], [*roots, roots[0]]

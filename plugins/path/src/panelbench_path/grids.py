@@ -50,7 +50,7 @@ def gap_grid(per_day: float) -> tuple[tuple[str, ...], np.ndarray]:
     ('+1.0', '+1.1', '+1.2')
     """
     first = math.floor(math.log10(_GAPS_FROM_DAYS * per_day) + 1e-9)
-    texts = []
+    texts: list[str] = []
     for exponent in range(first, 99):
         for mantissa in range(10, 100):
             value = Decimal(mantissa).scaleb(exponent - 1)

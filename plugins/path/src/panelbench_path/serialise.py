@@ -163,9 +163,9 @@ class Form:
     def encode(self, frame: pd.DataFrame) -> list[np.ndarray]:
         """The tables of a canonical frame as codes, each of shape (rows, quantities)."""
         users = frame["user"].to_numpy()
-        starts = np.flatnonzero(np.r_[True, users[1:] != users[:-1]]) if len(users) else []
-        at_start = np.zeros(len(users), dtype=bool)
-        at_start[starts] = True
+        at_start = np.ones(len(users), dtype=bool)
+        at_start[1:] = users[1:] != users[:-1]
+        starts = np.flatnonzero(at_start)
         coded = []
         for first, later in zip(self.first, self.later, strict=True):
             if first is not later:

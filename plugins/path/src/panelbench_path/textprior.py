@@ -72,14 +72,15 @@ def _written(
     masks: list[np.ndarray] = []
     lines, marks = [], []
     for cells in (first, later):
-        parts, states = [], []
+        parts: list[np.ndarray] = []
+        places: list[int] = []
         for index, cell in enumerate(cells):
             shape = (*cell.ids.shape[:2], 1)
             parts += [np.full(shape, r.NAMED + index), cell.ids]
-            states += [-1, *(len(masks) + np.arange(len(cell.masks)))]
+            places += [-1, *range(len(masks), len(masks) + len(cell.masks))]
             masks += cell.masks
         lines.append(np.concatenate(parts, axis=2))
-        marks.append(states)
+        marks.append(places)
     tables, rows, wide = lines[0].shape
     body = lines[1].copy()
     body[:, 0] = lines[0][:, 0]
