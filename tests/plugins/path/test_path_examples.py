@@ -1,6 +1,7 @@
 """What the model is trained on, token by token; an example is of one user alone."""
 
 import dataclasses
+import hashlib
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from panelbench_path import models, reserved, shipped  # noqa: E402 - likewise
 from panelbench_path.examples import Examples, pool_of_lengths  # noqa: E402 - likewise
 from panelbench_path.grammar import FORCED, Grammar  # noqa: E402 - likewise
 from panelbench_path.likelihood import Texts, losses  # noqa: E402 - likewise
+from panelbench_path.pretrain_text import DEFAULTS  # noqa: E402 - likewise
 from panelbench_path.reserved import Reserved  # noqa: E402 - likewise
 from panelbench_path.serialise import Form  # noqa: E402 - likewise
 from panelbench_path.textprior import population  # noqa: E402 - likewise
@@ -165,6 +167,13 @@ def test_pruning_the_vocabulary_changes_no_score_of_a_token_that_stays():
         short = pruned(input_ids=torch.tensor([ids])).logits[0]
     assert torch.equal(long, short)
     assert pruned.num_parameters() < whole.num_parameters()
+
+
+def test_the_prior_is_the_one_that_the_shipped_weights_were_made_from():
+    rng, digest = np.random.default_rng(DEFAULTS["seed"]), hashlib.sha256()
+    for _ in range(8):
+        digest.update(population(rng, tables=DEFAULTS["tables"]).ids.tobytes())
+    assert digest.hexdigest()[:16] == "2f4571d55f42c3ee"
 
 
 def test_made_up_tables_are_tokens_as_the_grammar_has_them():
