@@ -53,5 +53,5 @@ def stacked(
             cells.setdefault(name, []).append(functional.pad(torch.from_numpy(array), (0, missing)))
         biases.append(torch.from_numpy(bias).float()[cells["slot"][-1]])
         scores.append(functional.pad(torch.from_numpy(own), (0, 0, 0, 0, 0, missing)))
-    read = {name: torch.cat(kept) for name, kept in cells.items()}
-    return Cells(**read), torch.cat(biases), torch.cat(scores)
+    whole = {name: torch.cat(kept) for name, kept in cells.items()}
+    return Cells(**whole), torch.cat(biases), torch.cat(scores)

@@ -33,7 +33,8 @@ from panelbench_path.layout import CATEGORIES, SLOTS
 if TYPE_CHECKING:
     from panelbench import Budget, Dataset, Schema
 
-CLIP = 0.1
+CLIP = 0.05
+"""The median norm of a made-up table's gradient at the start of tuning."""
 SAMPLED = 0.1
 """Standard deviation of one user's share of a bin, about: people are a sample, too."""
 USERS_WITHOUT_PUBLIC_NUMBER = 1000
@@ -46,11 +47,12 @@ class Cells(Mechanism):
     First come noisy marginals: lengths of tables, and the values of each column as a cumulative
     histogram whose error hardly grows with its resolution. Numeric columns are cut into bins of
     equal measured share. A transformer of 0.4 million weights that was trained on made-up tables
-    only (`pretrain`) reads a table cell by cell; the measured shares are added to its logits, so
-    that it starts with the right marginals, then its adapters are tuned with DP-SGD on the
-    mean loss over the whole table of each user (of tables with more than `window` cells, over a
-    window at a random place). More tables are drawn than wanted; transitions and pairs of columns,
-    measured too, decide which are taken, and numeric values are moved, in order, to the measured
+    only (`pretrain`) reads a table cell by cell. The measured shares are added to its logits, so
+    that it starts with the right marginals; so are measured transitions and pairs of columns
+    (`potentials`), with tuned weights. Its adapters are tuned with DP-SGD on the mean loss
+    over the whole table of each user (of tables with more than `window` cells, over a
+    window at a random place). More tables are drawn than wanted; the same transitions and pairs
+    decide which are taken (`tilting`), and numeric values are moved, in order, to the measured
     marginals. Lengths are drawn from the measured ones, whatever a table holds.
 
     Formal guarantee:
@@ -61,7 +63,7 @@ class Cells(Mechanism):
         replace-one, because two vectors with non-negative entries have no negative inner product.
         These are Gaussian mechanisms with fixed noise. Training is the Poisson-sampled
         Gaussian mechanism (`dpsgd.train`): a user is sampled by itself in every step, and adds a
-        gradient of L2 norm at most 0.1 that depends on that user, the weights, and random
+        gradient of L2 norm at most 0.05 that depends on that user, the weights, and random
         numbers alone. The noise of training is calibrated with all events together, by the
         accountant that settles them, before any data is read; sampling probability, number of steps
         and all noise follow from schema, budget and parameters. The pretrained weights read no
@@ -96,14 +98,14 @@ class Cells(Mechanism):
     tune: str = "lora"
     rank: int = 4
     rate: float = 0.02
-    batch: int = 160
-    steps: int = 80
+    batch: int = 128
+    steps: int = 60
     window: int = 144
     marginal_share: float = 0.25
     tilt_share: float = 0.15
     potentials: bool = True
     groups: int = 4
-    over: float = 3.0
+    over: float = 2.0
     quantile: bool = True
     matched: bool = True
     engine: str = "books"
@@ -277,7 +279,7 @@ class Noise:
             )  # fmt: skip
             return (*events, training)
 
-        multiplier = calibrate(budget, ledger_of, relative=1e-3)
+        multiplier = calibrate(budget, ledger_of, relative=2e-3)
         return cls(
             marginals=marginals, tilt=tilt, training=multiplier * CLIP, sampling=sampling,
             nominal=nominal, ledger=ledger_of(multiplier),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -90,12 +91,12 @@ def tuned_and_drawn(
         denominator=noise.nominal,
         sampling=noise.sampling,
         steps=settings.steps,
-        clip=CLIP,
+        clip=CLIP if noise.training else math.inf,
         stddev=noise.training,
         rate=settings.rate,
         micro=MICRO,
     )
-    facts = train(
+    train(
         model,
         layers,
         batch_of,
@@ -107,7 +108,6 @@ def tuned_and_drawn(
         shelf=shelf_for((tokens, rows), repr(settings), repr(noise), rng.bit_generator.state),
         name="cells",
     )
-    to_stderr(f"cells: {facts}")
     if settings.tune == "lora":
         merge(model)
     drawn = generate(
