@@ -137,6 +137,7 @@ def _provenance(board: Board, plan: dict[str, Any]) -> Iterator[str]:
         counts = ", ".join(f"{n} {status}" for status, n in sorted(board.failures.items()))
         yield f"<p>Cells that did not end well: {html.escape(counts)}.</p>"
     versions = ", ".join(f"{name} {version}" for name, version in plan["versions"].items())
-    yield f"<p>Grid {html.escape(board.name)}, hash {grid['hash']}; plugins: "
+    of = f", hash {grid['hash']}" if "hash" in grid else ""  # audits by themselves have no grid
+    yield f"<p>Grid {html.escape(board.name)}{of}; plugins: "
     yield f"{html.escape(versions)}.</p><details><summary>The grid in full</summary>"
     yield f"<pre>{html.escape(json.dumps(grid, indent=1))}</pre></details>"

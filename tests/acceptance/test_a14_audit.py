@@ -130,6 +130,7 @@ def test_a14_audits_published_by_themselves_are_verified_and_an_altered_count_is
     assert row["mechanism"] == "fixtures-plugin/fx-leak"
     assert row["contradiction"]
     assert "All is as it says." in bench("verify", to).stdout
+    bench("report", to / "audit.jsonl.gz", "--html", to / "audit.html")
     lines = gzip.decompress((to / "audit.jsonl.gz").read_bytes()).decode().splitlines()
     raw = json.loads(lines[1])
     raw["info"]["found"]["mu"]["hits"] = 20
