@@ -227,6 +227,12 @@ def test_selection_leaves_lengths_as_they_were_drawn() -> None:
     np.testing.assert_allclose(shares, np.bincount(lengths) / 400, atol=1e-12)
 
 
+def test_a_length_whose_tables_have_no_weight_is_drawn_all_the_same() -> None:
+    lengths = np.array([4, 4, 5])
+    chances = tilting.within_lengths(np.array([0.5, 0.5, 0.0]), lengths)
+    np.testing.assert_allclose(chances, 1 / 3)
+
+
 def test_noise_alone_lifts_nothing() -> None:
     rng = np.random.default_rng(0)
     chance = np.outer([4.0, 3.0, 2.0, 1.0], [4.0, 3.0, 2.0, 1.0]) * 10

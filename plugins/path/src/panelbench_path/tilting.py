@@ -127,6 +127,7 @@ def weights(shares: csr_array, target: np.ndarray, error: float) -> np.ndarray:
 def within_lengths(chances: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """The same weights among tables of one length, and each length as often as before."""
     _, at, counts = np.unique(lengths, return_inverse=True, return_counts=True)
+    chances = np.maximum(chances, 1e-9 / len(chances))  # else a length may have no weight at all
     found: np.ndarray = chances * (counts / np.bincount(at, weights=chances))[at] / len(lengths)
     return found
 
