@@ -219,6 +219,18 @@ def test_weights_reach_the_measured_means_and_no_further_than_noise_allows() -> 
     np.testing.assert_allclose(tilting.weights(shares, target, 1e3), 1 / 500, rtol=1e-3)
 
 
+def test_selection_does_not_rest_on_few_tables() -> None:
+    rng = np.random.default_rng(0)
+    shares, lengths = csr_array(rng.dirichlet(np.full(30, 0.1), 300)), rng.integers(4, 6, 300)
+    far = np.eye(30)[0]  # no mixture of many candidates has these means
+    plain = tilting.within_lengths(tilting.weights(shares, far, 1e-3), lengths)
+    assert tilting.effective(plain) < 0.1
+    chances, share = tilting.careful(shares, far, 1e-3, lengths)
+    assert share == pytest.approx(tilting.effective(chances))
+    assert share >= tilting.LEAST_EFFECTIVE
+    assert chances @ shares.toarray()[:, 0] > shares.toarray()[:, 0].mean()
+
+
 def test_selection_leaves_lengths_as_they_were_drawn() -> None:
     rng = np.random.default_rng(0)
     lengths = rng.integers(4, 9, 400)

@@ -196,13 +196,12 @@ class Cells(Mechanism):
         )
         effective = 1.0
         if drawn > count:
-            chances = tilting.weights(
+            chances, effective = tilting.careful(
                 statistics.shares(made, lengths),
                 sums / measured.users,
                 math.hypot(noise.tilt, SAMPLED * math.sqrt(measured.users)) / measured.users,
+                lengths,
             )
-            chances = tilting.within_lengths(chances, lengths)
-            effective = float(1 / (chances**2).sum() / len(chances))
             taken = tilting.drawn(chances, count, rng)
             made, lengths = made[taken], lengths[taken]
         values = Wide(cells=book.decode(made, lengths, rng), lengths=lengths)

@@ -16,6 +16,9 @@ from scipy.sparse import csr_array
 
 from panelbench_path.layout import FIRST_CATEGORY, MISSING, VOCABULARY
 
+LEAST_EFFECTIVE = 0.5
+"""Least effective share of the candidates."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Statistics:
@@ -96,6 +99,28 @@ class Statistics:
             offset += self.sizes[a] * self.sizes[b]
         index = (np.concatenate(users), np.concatenate(places))
         return csr_array((np.concatenate(weights), index), shape=(len(tokens), offset))
+
+
+def careful(
+    shares: csr_array, target: np.ndarray, error: float, lengths: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Weights within lengths that leave many candidates in use, and the share of these.
+
+    Where the weights would rest on few candidates, the measured means are taken for noisier than
+    they are until they do not: the release would be copies of few tables else. Weights depend on
+    the candidates and released measurements alone.
+    """
+    while True:
+        chances = within_lengths(weights(shares, target, error), lengths)
+        share = effective(chances)
+        if share >= LEAST_EFFECTIVE:
+            return chances, share
+        error *= 1.25
+
+
+def effective(chances: np.ndarray) -> float:
+    """How many equal weights would have the same variance, as a share of all."""
+    return float(chances.sum() ** 2 / (chances**2).sum() / len(chances))
 
 
 def weights(shares: csr_array, target: np.ndarray, error: float) -> np.ndarray:
