@@ -16,7 +16,7 @@ from panelbench.testing import examine, examine_component, questions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-OURS = ("datasets", "example", "fusion", "marginals", "metrics", "references", "smartnoise")
+OURS = ("datasets", "example", "fusion", "marginals", "metrics", "path", "references", "smartnoise")
 HERE = {name: plugin for name, plugin in installed().items() if not plugin.environment}
 """Those that run with this interpreter; others take the exam with theirs, in their own tests."""
 

@@ -27,7 +27,7 @@ from panelbench import (
 from panelbench.accounting import settle
 from panelbench.flatten import flatten
 from panelbench.panels import tiny_tables
-from panelbench_path import codebook, cumulative, tilting, tuned_cells
+from panelbench_path import cumulative, measuring, tilting, tuned_cells
 from panelbench_path.cells import CLIP, Cells, CellsNonprivate, Noise
 from panelbench_path.layout import FIRST_CATEGORY, MISSING, NONE, neighbors
 from panelbench_path.potentials import Potentials, lifts
@@ -81,7 +81,7 @@ def clocked() -> UserTables:
 DATA = {"tiny": tiny_tables(), "clocked": clocked()}
 
 
-def vector(part: codebook.Masses) -> np.ndarray:
+def vector(part: measuring.Masses) -> np.ndarray:
     """What noise is added to."""
     if part.grid is None:
         return part.masses
@@ -126,14 +126,14 @@ def test_a_cumulative_histogram_has_a_small_error_everywhere() -> None:
 @pytest.mark.parametrize("name", DATA)
 def test_one_user_moves_no_measured_histogram_by_more_than_what_is_charged(name: str) -> None:
     data = DATA[name]
-    charged = codebook.sensitivities(data.schema)
-    whole = codebook.masses(wide(data), data.schema)
+    charged = measuring.sensitivities(data.schema)
+    whole = measuring.masses(wide(data), data.schema)
     assert {part.name for part in whole} == set(charged)
     largest = dict.fromkeys(charged, 0.0)
     for user in data.train["user"].unique()[:25]:
         rest = data.train[data.train["user"] != user].reset_index(drop=True)
         for before, after in zip(
-            whole, codebook.masses(wide(data, rest), data.schema), strict=True
+            whole, measuring.masses(wide(data, rest), data.schema), strict=True
         ):
             moved = float(np.linalg.norm(vector(before) - vector(after)))
             largest[before.name] = max(largest[before.name], moved)
@@ -163,11 +163,11 @@ def test_one_user_adds_at_most_one_to_each_histogram_of_transitions_and_pairs(na
         assert block.sum(axis=1).max() <= 1 + 1e-9
 
 
-def measured(data: UserTables, *, matched: bool = True) -> codebook.Measured:
-    return codebook.measure(
-        codebook.masses(wide(data), data.schema),
+def measured(data: UserTables, *, matched: bool = True) -> measuring.Measured:
+    return measuring.measure(
+        measuring.masses(wide(data), data.schema),
         data.schema,
-        stddev_of=dict.fromkeys(codebook.sensitivities(data.schema), 0.0),
+        stddev_of=dict.fromkeys(measuring.sensitivities(data.schema), 0.0),
         rng=np.random.default_rng(0),
         matched=matched,
     )
@@ -297,7 +297,7 @@ def test_the_ledger_spends_the_budget_and_lists_every_measurement(
     assert 0.98 * 2.0 < figures.epsilon <= 2.0 * (1 + 1e-9)
     ledger = release.guarantee.ledger
     gaussian = sum(e.count for e in ledger if isinstance(e, GaussianEvent))
-    assert gaussian == len(codebook.sensitivities(schema)) + 3 + 3
+    assert gaussian == len(measuring.sensitivities(schema)) + 3 + 3
     sampled = [e for e in ledger if isinstance(e, SampledGaussianEvent)]
     assert [(e.count, e.clipping_norm) for e in sampled] == [(2, CLIP)]
     factor = math.sqrt(2) if relation is NeighboringRelation.REPLACE_ONE else 1.0

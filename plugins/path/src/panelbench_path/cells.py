@@ -27,7 +27,7 @@ from panelbench import (
 from panelbench.accounting import calibrate, mu_allowed
 from panelbench.binning import unfit
 from panelbench.flatten import Wide, flatten, unflatten
-from panelbench_path import codebook, tilting
+from panelbench_path import measuring, tilting
 from panelbench_path.layout import CATEGORIES, SLOTS
 
 if TYPE_CHECKING:
@@ -162,8 +162,8 @@ class Cells(Mechanism):
         schema = dataset.schema
         noise = Noise.of(self, schema, budget)
         wide = flatten(dataset.train, schema, steps=schema.max_rows, pad=True)
-        measured = codebook.measure(
-            codebook.masses(wide, schema),
+        measured = measuring.measure(
+            measuring.masses(wide, schema),
             schema,
             stddev_of=noise.marginals,
             rng=rng,
@@ -292,7 +292,7 @@ def _factor(budget: Budget) -> float:
 def _sensitivities(schema: Schema, budget: Budget) -> dict[str, float]:
     """L2 sensitivity of each measured histogram, from public metadata."""
     factor = _factor(budget)
-    return {name: factor * value for name, value in codebook.sensitivities(schema).items()}
+    return {name: factor * value for name, value in measuring.sensitivities(schema).items()}
 
 
 @dataclass(frozen=True, kw_only=True)

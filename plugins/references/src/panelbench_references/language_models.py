@@ -227,7 +227,8 @@ class LocalModel:
         )
         self._network: Any = transformers.AutoModelForCausalLM.from_pretrained(
             folder, local_files_only=True
-        ).eval()
+        )
+        self._network.eval()
 
     def ask(self, prompt: str, seed: int) -> str | None:
         """The answer to a prompt; the same for the same seed on the same machine."""
