@@ -228,7 +228,7 @@ class LocalModel:
         self._network: Any = transformers.AutoModelForCausalLM.from_pretrained(
             folder, local_files_only=True
         )
-        self._network.eval()
+        self._network.eval()  # type: ignore[no-untyped-call]  # torch is not typed here
 
     def ask(self, prompt: str, seed: int) -> str | None:
         """The answer to a prompt; the same for the same seed on the same machine."""
