@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -130,20 +131,16 @@ def questions(cls: Any) -> Iterator[tuple[str, Callable[[], str | None]]]:  # no
             yield f"{name} gives the same data for the same seed.", lambda: _same_data(cls())
     elif issubclass(cls, Mechanism):
         for relation in NeighboringRelation:
-            if cls().role is not Role.PRIVATE and relation is not next(iter(NeighboringRelation)):
+            if cls.role is not Role.PRIVATE and relation is not next(iter(NeighboringRelation)):
                 continue
-            budget = _budget(cls(), relation)
             yield (
                 f"{name} keeps within its budget under {relation}.",
-                lambda budget=budget: _within_budget(cls(), budget),  # type: ignore[misc]
+                lambda relation=relation: _within_budget(cls, relation),  # type: ignore[misc]
             )
-        yield f"{name} runs on a tiny panel.", lambda: _runs(cls())
-        yield f"{name} gives the same release for the same seed.", lambda: _same_release(cls())
-        yield f"{name} leaves its input as it was.", lambda: _input_untouched(cls())
-        yield (
-            f"{name} charges the same ledger for neighboring data.",
-            lambda: _same_ledger(cls()),
-        )
+        yield f"{name} runs on a tiny panel.", lambda: _runs(cls)
+        yield f"{name} gives the same release for the same seed.", lambda: _same_release(cls)
+        yield f"{name} leaves its input as it was.", lambda: _input_untouched(cls)
+        yield f"{name} charges the same ledger for neighboring data.", lambda: _same_ledger(cls)
     elif issubclass(cls, Metric):
         yield f"{name} gives its perfect value for the reference itself.", lambda: _perfect(cls())
         yield f"{name} never prefers a more damaged copy.", lambda: _monotone(cls())
@@ -192,42 +189,53 @@ def _run(mechanism: Mechanism, budget: Budget, dataset: Dataset) -> Release | st
     return mechanism.release(dataset.for_mechanism(), budget, rng=np.random.default_rng(7))
 
 
-def _runs(mechanism: Mechanism) -> str | None:
+@lru_cache(maxsize=8)
+def _first(cls: type[Mechanism], relation: NeighboringRelation) -> Release | str:
+    """The release on the tiny panel, or why there is none; several questions look at it."""
+    return _run(cls(), _budget(cls(), relation), tiny(cls.kind))
+
+
+@lru_cache(maxsize=4)
+def _again(cls: type[Mechanism]) -> tuple[Release | str, Dataset]:
+    """The same once more, and the panel afterwards."""
+    dataset = tiny(cls.kind)
+    budget = _budget(cls(), NeighboringRelation.ADD_OR_REMOVE_ONE)
+    return _run(cls(), budget, dataset), dataset
+
+
+def _runs(cls: type[Mechanism]) -> str | None:
     refusals = []
     for relation in NeighboringRelation:
-        release: object = _run(mechanism, _budget(mechanism, relation), tiny(mechanism.kind))
+        release: object = _first(cls, relation)
         if isinstance(release, SyntheticTables | Estimates):
             return None
         if not isinstance(release, str):
             return f"release() returned {type(release).__name__}, not a release."
         refusals.append(release)
-    if mechanism.role is Role.REFERENCE:
+    if cls.role is Role.REFERENCE:
         return None  # it may need what is not here, such as an endpoint
     return f"It refuses under every relation: {refusals[0]}"
 
 
-def _within_budget(mechanism: Mechanism, budget: Budget) -> str | None:
-    dataset = tiny(mechanism.kind)
-    release = _run(mechanism, budget, dataset)
+def _within_budget(cls: type[Mechanism], relation: NeighboringRelation) -> str | None:
+    dataset, release = tiny(cls.kind), _first(cls, relation)
     if isinstance(release, str):
         return None if release else "supports() must give a reason, not an empty text."
     if release.kind != dataset.kind:
         return f"It returned {type(release).__name__} for {dataset.kind}."
-    return accounting.excess(release.guarantee, budget, unit=dataset.schema.unit)
+    return accounting.excess(release.guarantee, _budget(cls(), relation), unit=dataset.schema.unit)
 
 
-def _same_release(mechanism: Mechanism) -> str | None:
-    budget = _budget(mechanism, NeighboringRelation.ADD_OR_REMOVE_ONE)
-    first, second = (_run(mechanism, budget, tiny(mechanism.kind)) for _ in range(2))
+def _same_release(cls: type[Mechanism]) -> str | None:
+    first, (second, _) = _first(cls, NeighboringRelation.ADD_OR_REMOVE_ONE), _again(cls)
     if isinstance(first, str) or isinstance(second, str):
         return None
     return _arrays_differ(first.to_arrays()[0], second.to_arrays()[0])
 
 
-def _input_untouched(mechanism: Mechanism) -> str | None:
-    dataset = tiny(mechanism.kind)
-    _run(mechanism, _budget(mechanism, NeighboringRelation.ADD_OR_REMOVE_ONE), dataset)
-    return _arrays_differ(dataset.to_arrays()[0], tiny(mechanism.kind).to_arrays()[0])
+def _input_untouched(cls: type[Mechanism]) -> str | None:
+    _, dataset = _again(cls)
+    return _arrays_differ(dataset.to_arrays()[0], tiny(cls.kind).to_arrays()[0])
 
 
 def _neighbor(dataset: Dataset) -> Dataset:
@@ -240,10 +248,10 @@ def _neighbor(dataset: Dataset) -> Dataset:
     return dataclasses.replace(dataset, present=present, observations=observations)
 
 
-def _same_ledger(mechanism: Mechanism) -> str | None:
-    budget = _budget(mechanism, NeighboringRelation.ADD_OR_REMOVE_ONE)
-    dataset = tiny(mechanism.kind)
-    first, second = (_run(mechanism, budget, d) for d in (dataset, _neighbor(dataset)))
+def _same_ledger(cls: type[Mechanism]) -> str | None:
+    relation = NeighboringRelation.ADD_OR_REMOVE_ONE
+    first = _first(cls, relation)
+    second = _run(cls(), _budget(cls(), relation), _neighbor(tiny(cls.kind)))
     if isinstance(first, str) or isinstance(second, str):
         return None
     if first.guarantee != second.guarantee:
