@@ -150,8 +150,9 @@ def _documented(cls: Any) -> str | None:  # noqa: ANN401 - a component class
     doc = inspect.getdoc(cls) or ""
     if not doc:
         return f"Give the class {cls.__name__} a docstring."
+    inherited = "".join(inspect.getdoc(base) or "" for base in cls.__mro__)
     for field in dataclasses.fields(cls):
-        if field.init and f"{field.name}:" not in doc:
+        if field.init and f"{field.name}:" not in inherited:
             return f"Describe '{field.name}' under 'Attributes:' in {cls.__name__}'s docstring."
     if (
         issubclass(cls, Mechanism)

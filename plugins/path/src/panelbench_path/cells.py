@@ -301,6 +301,8 @@ class CellsNonprivate(Cells):
 
     Formal guarantee:
         None. Private data is read exactly, and gradients have no noise.
+
+    Parameters are those of `cells`; shares of the budget change nothing.
     """
 
     name: ClassVar[str] = "cells-nonprivate"

@@ -332,40 +332,7 @@ class PathNonprivate(Path):
     Formal guarantee:
         None. The cost of privacy is what `path` loses against this.
 
-    Attributes:
-        model: A local Hugging Face folder or GGUF file; empty for the shipped model.
-        target: "row" (the next row, as the paper infers) or "rest" (all that remains).
-        start: Probability of the split point 0, the header alone.
-        pool: Where other split points come from: "lengths" (how many tables reach each, from the
-            noisy histogram) or "range" (uniform up to the schema's most rows).
-        context: Most tokens of a text; older rows are forgotten.
-        batch: Expected users in a step, by the schema's nominal number of users.
-        sampling: Largest probability with which a user takes part in a step: small data get smaller
-            steps, not more passes.
-        users: Nominal number of users where the schema has none; public.
-        steps: Steps of DP-SGD.
-        clip: Clipping norm of a user's gradient.
-        rate: Largest learning rate.
-        rank: Of the adapters on the seven projections; their alpha is twice that.
-        micro: Users in the model at once.
-        engine: "books" or "opacus", which give the same sums.
-        dtype: "float32" or "bfloat16", of a model and its adapters.
-        length_share: Share of the budget (of mu^2) for the histogram of lengths.
-        selection_share: Share of the budget (of mu^2) for votes; the paper's 0.5 of epsilon 2 is
-            about 0.07. 0 for no selection.
-        votes: Candidates that each user votes for.
-        candidates: Tables written for each that is kept; 1 for no selection.
-        choice: "top" (most votes, the paper's) or "proportional" (drawn by votes).
-        description: What votes compare: "rows" (mean row, blind to order as in the paper) or
-            "course" (also spread, changes and the first row).
-        constrained: Whether only legal text can be drawn; otherwise rows are parsed and a table
-            ends at the first that cannot be read.
-        temperature: Of drawing; the paper's code has 0.7.
-        top_p: Of drawing; the paper's code has 0.9.
-        static: Names of columns that are constant within a table, for the parser; public.
-        tables: Number of tables to release; the noisy number of users where unset.
-        max_tables: Public upper limit to it.
-        written: Tables that are written at once.
+    Parameters are those of `path`; `clip` and the shares of the budget change nothing.
     """
 
     name: ClassVar[str] = "path-nonprivate"
