@@ -320,7 +320,7 @@ def verdict(found: dict[str, Any], figures: accounting.Figures) -> Verdict:
     if "mu" in found and figures.mu is not None:
         mu = float(_hits(found["mu"]).mu(error=found["error"]))
         reason = reason or _excess("mu", mu, figures.mu)
-        if mu > 0:
+        if mu > 0 and not reason:  # a refuted claim of Gaussian DP converts nothing
             lower = max(lower, accounting.gaussian_epsilon(mu, figures.delta))
     return Verdict(epsilon_lower=lower, reason=reason)
 

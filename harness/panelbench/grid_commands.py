@@ -269,7 +269,7 @@ def publish(options: argparse.Namespace) -> int:
     from panelbench.record import write_over
     from panelbench.report import to_html
 
-    known = kept_by_name(options.grid, options.store)
+    known = kept_by_name(options.grid, options.store, unchanged=True)
     kept, *records = with_more_audits(known, _store(options))
     board = make_board(kept, *records)
     folder = Path(options.to)
@@ -278,6 +278,8 @@ def publish(options: argparse.Namespace) -> int:
     lines = []
     if archive.is_file() and archive.resolve() != Path(options.grid).resolve():
         lines = revisions.revised(make_board(*unpack(archive)), board)
+    if options.because and not lines:
+        say("Nothing that was published changes, so the reason is not kept.")
     if lines and not options.because:
         raise StoreError(
             f"{len(lines)} published entries would change or be withdrawn ({lines[0]}); say why "

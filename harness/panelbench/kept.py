@@ -19,19 +19,23 @@ Kept = tuple[dict[str, Any], list[Record], list[Record], list[Record]]
 """A plan, and its records of cells, of scores and of audits."""
 
 
-def kept_by_name(where: str, root: str) -> Kept:
+def kept_by_name(where: str, root: str, *, unchanged: bool = False) -> Kept:
     """A plan with its records.
 
     Args:
         where: A published archive, a store's plans/NAME.json, a grid file, or a grid's name.
         root: The store, for the last two.
+        unchanged: Whether a grid file must be as it was when it ran.
+
+    Raises:
+        StoreError: Where nothing of it is kept, or the file has changed and must not have.
     """
     if where.endswith(".jsonl.gz"):
         return unpack(Path(where))
     path = Path(where)
     from_plan = path.suffix == ".json"
     store = Store(path.parent.parent if from_plan else Path(root))
-    plan = _read_plan(path) if from_plan else _kept_plan(where, root)
+    plan = _read_plan(path) if from_plan else _kept_plan(where, root, unchanged=unchanged)
     return with_records(plan, store)
 
 
@@ -53,7 +57,7 @@ def _audits_of(cells: list[Record], store: Store) -> list[Record]:
     return Audits(store.records("audit")).relevant(cells)
 
 
-def _kept_plan(where: str, root: str) -> dict[str, Any]:
+def _kept_plan(where: str, root: str, *, unchanged: bool) -> dict[str, Any]:
     """The plan as the grid last ran; no plugin and no data are needed to read it."""
     path = Path(where)
     name = read(path).name if path.suffix == ".toml" else path.name
@@ -65,6 +69,11 @@ def _kept_plan(where: str, root: str) -> dict[str, Any]:
         )
     kept = _read_plan(file)
     if path.suffix == ".toml" and kept.get("text", text_hash(path)) != text_hash(path):
+        if unchanged:
+            raise StoreError(
+                f"{path.name} is not what ran as '{name}' in the store '{root}'; run it first, or "
+                f"name {file} to publish what ran then."
+            )
         say(f"{path.name} was changed since it last ran; this is what ran then.")
     return kept
 

@@ -93,6 +93,7 @@ def make_board(
     for group in groups.values():
         reasons = [r.error for r in group.records.values() if _overspent(r)]
         refuted = said.reason(group.sound[0]) if group.sound else ""
+        reasons += _without_noise(group)
         if reasons or refuted:
             quarantined.append(
                 Excluded(
@@ -125,6 +126,18 @@ def make_board(
             for cell in plan["cells"]
         },
     )
+
+
+def _without_noise(group: _Group) -> list[str]:
+    """Why the repeats of a private entry are no repeats, if they are not."""
+    releases = {record.release for record in group.sound}
+    private = group.cell["role"] == Role.PRIVATE and group.sound[:1]
+    if not private or len(group.sound) < 2 or len(releases) > 1:
+        return []
+    if not group.sound[0].guarantee.get("ledger"):
+        return []  # it claims to read no protected data
+    reason = "repeats are one and the same release; a mechanism draws all its noise from `rng`"
+    return [f"Its {len(group.sound)} {reason}."]
 
 
 def _applicable(drafts: list[_Draft]) -> list[_Draft]:

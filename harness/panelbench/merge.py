@@ -46,7 +46,9 @@ def merge(stores: Sequence[Path], target: Path) -> list[str]:
             ordered = sorted(found.items(), key=lambda one: (_rank(one[1]), one[0]))
             good = {_result(record) for record in found.values() if record.status is Status.OK}
             if len(good) > 1:
-                conflicts.append(f"{what} {key}: {len(good)} different results")
+                subject = ordered[-1][1].subject
+                name = subject.get("mechanism", subject.get("metric", {})).get("name", "")
+                conflicts.append(f"{what} {key} ({name}): {len(good)} different results")
             for attempt, (_, record) in enumerate(ordered, 1):
                 Store(target).add(dataclasses.replace(record, attempt=attempt))
     for name in ("datasets", "releases", "sources"):

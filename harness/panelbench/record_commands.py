@@ -36,6 +36,11 @@ def compare(options: argparse.Namespace) -> int:
     changes, alone = compared(
         _board(options.first, options.store), _board(options.second, options.store)
     )
+    if not changes:
+        raise StoreError(
+            f"The two boards have no row in common ({len(alone)} are in one only): datasets, "
+            f"mechanisms, parameters, budgets and metrics must be equal to be compared."
+        )
     bad = [change for change in changes if change.sure and change.worse]
     if options.json:
         print_json({"changes": [_told(change) for change in changes], "alone": alone})
@@ -80,6 +85,11 @@ def merge(options: argparse.Namespace) -> int:
     conflicts = merged([Path(name) for name in options.stores], Path(options.to))
     for text in conflicts:
         print(f"conflict: {text}")
+    if conflicts:
+        say(
+            "Of each the newest is kept; `panelbench reproduce KEY` in the stores says which one "
+            "today's code gives."
+        )
     say(f"Wrote {options.to}")
     return 1 if conflicts else 0
 

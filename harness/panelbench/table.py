@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HEADINGS = {
     Section.SETTLED: "private, guarantee recomputed by the harness",
     Section.DECLARED: "private, guarantee declared by a library only",
-    Section.BASELINE: "baselines that read no protected data",
+    Section.BASELINE: "baselines that claim to read no protected data",
     Section.REFERENCE: "references that are not private (not ranked)",
     Section.QUARANTINED: "quarantined: an audit contradicts the guarantee (not ranked)",
     Section.INCOMPLETE: "incomplete (not ranked)",
@@ -125,10 +125,12 @@ def pivot(pairs: list[tuple[Row, Claim]], notion: str) -> Pivot:
     several = len({relation for relation, _ in budgets}) > 1
     heads, below = [], []
     for budget in budgets:
-        row = next(r for r in rows if _budget_of(r, field) == budget)
         heads.append(f"{word} {number(budget[1])}")
-        same = getattr(row, other)  # of Gaussian noise; others may have another figure
-        told = "" if same is None else f"{also} {same:.3g} "
+        figures = [getattr(r, other) for r in rows if _budget_of(r, field) == budget]
+        known = sorted(figure for figure in figures if figure is not None)
+        told = f"{also} {known[0]:.3g} " if known else ""
+        if known and f"{known[0]:.3g}" != f"{known[-1]:.3g}":  # not Gaussian noise all
+            told = f"{also} {known[0]:.3g} to {known[-1]:.3g} "
         below.append((told + (budget[0] if several else "")).strip())
     entries: dict[tuple[str, str], dict[tuple[str, float] | None, Row]] = {}
     headings: dict[tuple[str, str], str] = {}

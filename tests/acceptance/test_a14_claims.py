@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
 
 def test_a14_a_release_that_overspends_is_invalid_and_has_no_board_row(bench):
     done = bench.run(bench.grid(repeats=2, mechanisms=["fx-ok", "fx-overspend"]), rc=3)
@@ -51,3 +55,17 @@ def test_a14_budgets_in_any_notion_carry_all_of_them(bench):
         assert abs(figures["epsilon"] - 5.55) < 1e-2
         assert round(figures["rho"], 6) == 0.75
         assert round(figures["b_g"], 6) == 1.5
+
+
+def test_a14_repeats_that_are_one_release_are_quarantined(bench):
+    plugin = bench.folder / "stuck.py"
+    text = (ROOT / "tests" / "fixtures_plugin.py").read_text()
+    old = "noise = rng.normal(0, spread, len(frame))"
+    assert old in text
+    plugin.write_text(text.replace(old, "noise = np.zeros(len(frame))"))
+    bench.plugins = [plugin]
+    grid = bench.grid(repeats=2)
+    grid.write_text(grid.read_text().replace("fixtures-plugin/", "stuck/"))
+    told = bench.run(grid).stdout
+    assert "Quarantined: stuck/fx-ok" in told
+    assert "one and the same release" in told

@@ -36,3 +36,18 @@ def test_a15_a_new_entry_needs_no_reason(bench):
     bench(*published(bench))
     bench(*published(bench, mechanisms=["fx-ok", "fx-nonprivate"]))
     assert not (bench.folder / "boards" / "CHANGES.md").exists()
+
+
+def test_a15_a_grid_file_that_did_not_run_is_not_published(bench):
+    command = published(bench)
+    grid = command[1]
+    grid.write_text(grid.read_text() + "# changed since\n")
+    assert "is not what ran" in bench(*command, rc=1).stderr
+
+
+def test_a15_boards_without_a_row_in_common_are_no_comparison(bench):
+    bench(*published(bench))
+    bench(*published(bench, name="other", mechanisms=["fx-nonprivate"]))
+    boards = bench.folder / "boards"
+    told = bench("compare", boards / "fx.jsonl.gz", boards / "other.jsonl.gz", rc=1).stderr
+    assert "no row in common" in told
