@@ -47,7 +47,7 @@ class Settings:
         seed: Of everything.
     """
 
-    steps: int = 400
+    steps: int = 2400
     populations: int = 4
     tables: int = 6
     rate: float = 3e-3
