@@ -113,6 +113,7 @@ class Board:
         samples: For each row its values by repeat, and by case where the score has cases.
         claims: For each row what its guarantee says beyond the numbers.
         quarantined: Entries whose claim exceeded the budget, or is contradicted by an audit.
+        remarks: What a reader should ask about; sentences.
         failures: How many planned cells ended in each status that is not ok.
         labels: Name for people of each (mechanism, params).
     """
@@ -126,6 +127,7 @@ class Board:
     samples: list[dict[int, tuple[float, ...]]]
     claims: list[Claim]
     quarantined: list[Excluded]
+    remarks: list[str]
     failures: Counter[str]
     labels: dict[tuple[str, str], str]
 

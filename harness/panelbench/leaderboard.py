@@ -13,7 +13,7 @@ from panelbench.board import RANKED, Board, Claim, Excluded, Row, Section
 from panelbench.extension import Role
 from panelbench.grid import canonical, key_of, score_subject
 from panelbench.privacy import Budget, Established, Notion
-from panelbench.quarantine import Audits
+from panelbench.quarantine import Audits, one_release
 from panelbench.record import Status
 from panelbench.statistics import interval, standings
 
@@ -90,10 +90,16 @@ def make_board(
     ended = endings(plan, by_key.values(), score_by_key.values())
     drafts: list[_Draft] = []
     quarantined: list[Excluded] = []
+    remarks: list[str] = []
     for group in groups.values():
         reasons = [r.error for r in group.records.values() if _overspent(r)]
         refuted = said.reason(group.sound[0]) if group.sound else ""
-        reasons += _without_noise(group)
+        if group.cell["role"] == Role.PRIVATE and one_release(group.sound):
+            remarks.append(
+                f"The {len(group.sound)} repeats of {group.cell['label']} on "
+                f"{group.cell['dataset_label']} at {describe_budget(group.cell['budget'])} are one "
+                f"and the same release: does it draw all its noise from `rng`?"
+            )
         if reasons or refuted:
             quarantined.append(
                 Excluded(
@@ -120,24 +126,13 @@ def make_board(
         samples=[draft.values for draft in drafts],
         claims=[draft.claim for draft in drafts],
         quarantined=quarantined,
+        remarks=remarks,
         failures=Counter(row["status"] for row in ended if row["status"] != Status.OK),
         labels={
             (cell["mechanism"]["name"], canonical(cell["mechanism"]["params"])): cell["label"]
             for cell in plan["cells"]
         },
     )
-
-
-def _without_noise(group: _Group) -> list[str]:
-    """Why the repeats of a private entry are no repeats, if they are not."""
-    releases = {record.release for record in group.sound}
-    private = group.cell["role"] == Role.PRIVATE and group.sound[:1]
-    if not private or len(group.sound) < 2 or len(releases) > 1:
-        return []
-    if not group.sound[0].guarantee.get("ledger"):
-        return []  # it claims to read no protected data
-    reason = "repeats are one and the same release; a mechanism draws all its noise from `rng`"
-    return [f"Its {len(group.sound)} {reason}."]
 
 
 def _applicable(drafts: list[_Draft]) -> list[_Draft]:

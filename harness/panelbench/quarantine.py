@@ -10,7 +10,7 @@ from panelbench.grid import canonical
 from panelbench.record import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from panelbench.record import Record
 
@@ -56,6 +56,16 @@ class Audits:
         wanted = {_subject(cell.subject) for cell in cells}
         found = [r for name, records in self._about.items() if name in wanted for r in records]
         return sorted(found, key=lambda record: record.key)
+
+
+def one_release(repeats: Sequence[Record]) -> bool:
+    """Whether several repeats with a ledger are the same release, bit for bit.
+
+    Repeats have random streams of their own, so noise was not drawn from them; a release that holds
+    hardly any information can be the same by chance.
+    """
+    noisy = len(repeats) > 1 and repeats[0].guarantee.get("ledger")
+    return bool(noisy) and len({record.release for record in repeats}) == 1
 
 
 def _subject(subject: dict[str, Any]) -> str:

@@ -122,6 +122,10 @@ def _guarantees(dataset: str, board: Board) -> Iterator[str]:
 
 
 def _quarantined(board: Board) -> Iterator[str]:
+    if board.remarks:
+        yield "<h2>To ask about</h2><ul>"
+        yield from (f"<li>{html.escape(remark)}</li>" for remark in board.remarks)
+        yield "</ul>"
     if board.quarantined:
         yield "<h2>Quarantined</h2><ul>"
         for bad in board.quarantined:

@@ -74,6 +74,7 @@ def render(board: Board, *, every_component: bool = False) -> str:
         f"Quarantined: {bad.mechanism} on {bad.dataset} at {bad.budget}: {bad.reason}"
         for bad in board.quarantined
     ]
+    lines += [f"Note: {remark}" for remark in board.remarks]
     if board.failures:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(board.failures.items()))
         lines.append(f"Cells that did not end well: {counts}; `panelbench status` lists them.")

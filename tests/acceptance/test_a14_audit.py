@@ -133,7 +133,7 @@ def test_a14_audits_published_by_themselves_are_verified_and_an_altered_count_is
     bench("report", to / "audit.jsonl.gz", "--html", to / "audit.html")
     lines = gzip.decompress((to / "audit.jsonl.gz").read_bytes()).decode().splitlines()
     raw = json.loads(lines[1])
-    raw["info"]["found"]["mu"]["hits"] = 20
+    raw["info"]["found"]["epsilon"]["hits"] = 20
     raw.pop("digest")
     altered = "\n".join([lines[0], json.dumps(raw)])
     (to / "audit.jsonl.gz").write_bytes(gzip.compress(altered.encode()))

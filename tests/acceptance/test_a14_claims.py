@@ -57,7 +57,7 @@ def test_a14_budgets_in_any_notion_carry_all_of_them(bench):
         assert round(figures["b_g"], 6) == 1.5
 
 
-def test_a14_repeats_that_are_one_release_are_quarantined(bench):
+def test_a14_repeats_that_are_one_release_are_remarked_on(bench):
     plugin = bench.folder / "stuck.py"
     text = (ROOT / "tests" / "fixtures_plugin.py").read_text()
     old = "noise = rng.normal(0, spread, len(frame))"
@@ -67,5 +67,5 @@ def test_a14_repeats_that_are_one_release_are_quarantined(bench):
     grid = bench.grid(repeats=2)
     grid.write_text(grid.read_text().replace("fixtures-plugin/", "stuck/"))
     told = bench.run(grid).stdout
-    assert "Quarantined: stuck/fx-ok" in told
+    assert "The 2 repeats of stuck/fx-ok on" in told
     assert "one and the same release" in told

@@ -51,7 +51,7 @@ def test_a09_different_results_under_one_key_are_a_conflict(bench, two):
         (root / "scores" / path.name).write_text(json.dumps(record))
     told = merged(bench, "one", ann, bob, rc=1).stdout
     key = path.name.rsplit("-", 1)[0]
-    assert f"conflict: score {key}: 2 different results" in told
+    assert f"conflict: score {key} (fixtures-plugin/fx-gap): 2 different results" in told
     assert merged(bench, "other", bob, ann, rc=1).stdout == told
     kept = [(bench.folder / n / "scores" / f"{key}-2.json").read_bytes() for n in ("one", "other")]
     assert kept[0] == kept[1]

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import beta, binom, norm
 
 from panelbench.accounting import Figures, gaussian_delta, gaussian_epsilon, gaussian_mu
-from panelbench.audit import Game, told_apart, verdict
+from panelbench.audit import Game, Verdict, told_apart, verdict
 from panelbench.evidence import (
     Discriminant,
     Hits,
@@ -31,10 +31,14 @@ def claim(mu: float, *, gaussian: bool = True) -> Figures:
 
 def play(mu: float, figures: Figures, releases: int, seed: int) -> float:
     """The bound from releases of one number plus standard normal noise, the person at mu."""
+    return judged(mu, figures, releases, seed).epsilon_lower
+
+
+def judged(mu: float, figures: Figures, releases: int, seed: int) -> Verdict:
     rng = np.random.default_rng(seed)
     within, without = rng.normal(mu, 1, (releases, 1)), rng.normal(0, 1, (releases, 1))
     found = told_apart(figures, ["number"], within, without, rng)
-    return verdict(found, figures).epsilon_lower
+    return verdict(found, figures)
 
 
 def test_rates_are_bounded_as_clopper_and_pearson_have_it():
@@ -72,7 +76,14 @@ def test_the_bound_without_assumption_reaches_two_fifths_of_epsilon_four():
 
 def test_half_the_noise_contradicts_a_gaussian_claim_after_ten_thousand_releases_of_either():
     mu = gaussian_mu(1.0, DELTA)
-    assert all(play(2 * mu, claim(mu), 10_000, seed) > 1.0 for seed in range(10))
+    assert all(judged(2 * mu, claim(mu), 10_000, seed).reason for seed in range(10))
+
+
+def test_a_claim_of_mu_that_is_refuted_is_not_used_to_bound_epsilon():
+    mu = gaussian_mu(1.0, DELTA)
+    found = judged(2 * mu, claim(mu), 10_000, 0)
+    assert "mu >" in found.reason
+    assert found.epsilon_lower < 1.0
 
 
 def test_an_event_that_separates_is_found_in_either_direction():

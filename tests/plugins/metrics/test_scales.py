@@ -131,7 +131,8 @@ def test_rows_cut_both_sides_and_drop_shorter_tables(cls, dataset, as_release, s
     by_hand = dataclasses.replace(dataset, train=cut(dataset.train), test=cut(dataset.test))
     release, copied = dataset.train[dataset.train["user"] < 60], range(60)
     got = scores_of(cls(rows=5), dataset, as_release(release, copied=copied))
-    assert got == scores_of(cls(), by_hand, as_release(cut(release), copied=copied))
+    expected = scores_of(cls(), by_hand, as_release(cut(release), copied=copied))
+    assert got == {n: dataclasses.replace(s, panels={}) for n, s in expected.items()}
 
 
 def test_rows_that_no_table_has_are_refused(dataset, as_release, scores_of):
