@@ -48,14 +48,15 @@ def measured(folder, *arguments):
     command = [sys.executable, "-m", "panelbench.cli", "run", f"--plugin={FX}", str(grid)]
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "xdg")}
     began, peak = time.perf_counter(), 0.0
-    process = subprocess.Popen(
-        [*command, "--store", str(store), *arguments],
-        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    while process.poll() is None:
-        peak = max(peak, peak_mb(process))
-        time.sleep(0.2)
-    assert process.returncode == 0, process.stderr.read().decode()
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, "--store", str(store), *arguments],
+            env=environment, stdout=subprocess.DEVNULL, stderr=log,
+        )  # fmt: skip
+        while process.poll() is None:
+            peak = max(peak, peak_mb(process))
+            time.sleep(0.2)
+    assert process.returncode == 0, (folder / "log").read_text()
     wall = time.perf_counter() - began
     assert sum(1 for _ in Store(store).records("cell")) == 1000
     return wall, peak
