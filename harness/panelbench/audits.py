@@ -13,7 +13,6 @@ from panelbench import accounting, catalog, child
 from panelbench.errors import PluginError
 from panelbench.grid import canonical, key_of
 from panelbench.privacy import Budget, Notion
-from panelbench.record import Phase, Record, Status, Store
 
 if TYPE_CHECKING:
     import threading
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from panelbench.audit import Game
     from panelbench.loader import Plugin
+    from panelbench.record import Record, Status, Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,17 +207,5 @@ class Auditing:
             return record
         if outcome.interrupted or self._stop.is_set():
             return None
-        ended_well = outcome.status is Status.OK
-        self.store.add(
-            Record(
-                **draft,
-                status=Status.FAILED if ended_well else outcome.status,
-                phase=Phase.WRITE if ended_well else child.phase_of(outcome),
-                error="The child ended without writing its record; see the log."
-                if ended_well
-                else outcome.error,
-                seconds={"total": outcome.seconds},
-                peak_mb=outcome.peak_mb,
-            )
-        )
+        self.store.add(child.unwritten(draft, outcome))
         return self.store.latest("audit", key)

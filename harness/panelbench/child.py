@@ -19,7 +19,7 @@ import psutil
 
 from panelbench import environments
 from panelbench.loader import Plugin
-from panelbench.record import Phase, Status
+from panelbench.record import Phase, Record, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -355,6 +355,21 @@ def _ending(code: int | None, log: Path) -> tuple[Status, str]:
     return Status.FAILED, f"It ended with exit status {code}{last}"
 
 
-def phase_of(outcome: Outcome) -> str:
-    """The phase a child was in when it ended."""
-    return str(outcome.facts.get("phase", Phase.LOAD))
+def unwritten(draft: dict[str, Any], outcome: Outcome) -> Record:
+    """The record of a task whose child could not write it.
+
+    Args:
+        draft: Fields of it that the child was given.
+        outcome: How the child ended.
+    """
+    ended_well = outcome.status is Status.OK
+    return Record(
+        **draft,
+        status=Status.FAILED if ended_well else outcome.status,
+        phase=Phase.WRITE if ended_well else str(outcome.facts.get("phase", Phase.LOAD)),
+        error="The child ended without writing its record; see the log."
+        if ended_well
+        else outcome.error,
+        seconds={"total": outcome.seconds},
+        peak_mb=outcome.peak_mb,
+    )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from panelbench import child, lease
 from panelbench.grid import Cell, Choice, key_of, label_of, level_of
 from panelbench.plan import Plan, State, state_of
-from panelbench.record import FAILURES, Phase, Record, Status, Store
+from panelbench.record import FAILURES, Record, Status, Store
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -243,17 +243,7 @@ class Runner:
 
     def _explain(self, draft: dict[str, Any], outcome: child.Outcome) -> Record:
         """Write the record that a child could not write itself."""
-        ended_well = outcome.status is Status.OK
-        record = Record(
-            **draft,
-            status=Status.FAILED if ended_well else outcome.status,
-            phase=Phase.WRITE if ended_well else child.phase_of(outcome),
-            error="The child ended without writing its record; see the log."
-            if ended_well
-            else outcome.error,
-            seconds={"total": outcome.seconds},
-            peak_mb=outcome.peak_mb,
-        )
+        record = child.unwritten(draft, outcome)
         self.store.add(record)
         return self.store.latest(record.what, record.key) or record
 
