@@ -302,7 +302,7 @@ class CellsNonprivate(Cells):
     Formal guarantee:
         None. Private data is read exactly, and gradients have no noise.
 
-    Parameters are those of `cells`; shares of the budget change nothing.
+    Parameters are those of `cells`; a share of the budget matters only where 0 leaves a part out.
     """
 
     name: ClassVar[str] = "cells-nonprivate"

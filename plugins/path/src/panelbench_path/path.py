@@ -332,7 +332,8 @@ class PathNonprivate(Path):
     Formal guarantee:
         None. The cost of privacy is what `path` loses against this.
 
-    Parameters are those of `path`; `clip` and the shares of the budget change nothing.
+    Parameters are those of `path`; `clip` changes nothing, and a share of the budget matters only
+    where 0 leaves a part out.
     """
 
     name: ClassVar[str] = "path-nonprivate"
