@@ -9,6 +9,7 @@ import numpy as np
 
 from panelbench.data import UserTables, frame_from_arrays
 from panelbench.extension import Role
+from panelbench.leaderboard import describe_budget
 from panelbench.schema import USER_TABLES, ColumnKind
 
 if TYPE_CHECKING:
@@ -56,13 +57,8 @@ def side_by_side(plan: dict[str, Any], cells: Mapping[str, Record], store: Store
                 continue
             arrays, _ = store.get("releases", key)
             frame = frame_from_arrays(arrays, real.schema, "release")
-            at = "" if cell["role"] != Role.PRIVATE else f" at {_budget(cell['budget'])}"
+            at = "" if cell["role"] != Role.PRIVATE else f" at {describe_budget(cell['budget'])}"
             yield from _entry(label + at, frame, real.schema)
-
-
-def _budget(raw: dict[str, Any]) -> str:
-    name = {"dp": "epsilon", "rdp": "b_g", "zcdp": "rho"}[raw["notion"]]
-    return f"{name} {raw[name]:g}"
 
 
 def _entry(label: str, frame: pd.DataFrame, schema: Schema) -> Iterator[str]:
