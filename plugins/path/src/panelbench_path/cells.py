@@ -59,8 +59,9 @@ class Cells(Mechanism):
         Privacy unit: one user with all rows. Relation: the budget's. To each of the M histograms of
         marginals, transitions and pairs a user adds non-negative masses that add up to at most 1;
         so a plain one has L2 sensitivity 1 under add-or-remove-one, a cumulative one the length
-        of the first column of R (`cumulative.l2_sensitivity`), and both sqrt(2) times that under
-        replace-one, because two vectors with non-negative entries have no negative inner product.
+        of the first column of R (`cumulative.l2_sensitivity`; with the share of missing values, at
+        most 1, the root of one more than its square), and all sqrt(2) times that under replace-one,
+        because two vectors with non-negative entries have no negative inner product.
         These are Gaussian mechanisms with fixed noise. Training is the Poisson-sampled
         Gaussian mechanism (`dpsgd.train`): a user is sampled by itself in every step, and adds a
         gradient of L2 norm at most 0.05 that depends on that user, the weights, and random

@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import io
 import os
-import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+
+from panelbench_path.progress import to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,7 +53,7 @@ class Shelf:
         except OSError:
             return None
         if hashlib.sha256(whole[32:]).digest() != whole[:32]:
-            _say(f"{path.name} is damaged and ignored")
+            to_stderr(f"{path.name} is damaged and ignored")
             return None
         found: dict[str, Any] = torch.load(io.BytesIO(whole[32:]), weights_only=True)
         return found
@@ -71,7 +72,7 @@ class Shelf:
             part.write_bytes(hashlib.sha256(content).digest() + content)
             part.replace(path)
         except OSError as error:
-            _say(f"cannot keep {path.name}: {error}")
+            to_stderr(f"cannot keep {path.name}: {error}")
             with contextlib.suppress(OSError):
                 part.unlink()
 
@@ -105,7 +106,3 @@ def _source() -> str:
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def _say(what: str) -> None:
-    print(what, file=sys.stderr, flush=True)  # noqa: T201 - goes to the cell's log

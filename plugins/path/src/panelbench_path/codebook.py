@@ -90,24 +90,28 @@ class Quantiles:
     def decode(
         self, tokens: np.ndarray, weights: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:
-        """Values at random inside the bins, by the measured marginal.
-
-        With `matched`, the order of all values decides instead: the one that the share s of the
-        weight lies below becomes the quantile s of the measured marginal.
-        """
+        """Values at random inside the bins, by the measured marginal; see `placed`."""
         there = tokens != MISSING
         at = np.searchsorted(bin_tokens(len(self.edges) - 1), tokens[there])
-        place = at + rng.random(at.shape)
-        if self.matched and len(place):
-            order = np.argsort(place)
+        levels = np.interp(self.edges, self.grid, self.cdf)
+        share = np.full(tokens.shape, np.nan)
+        share[there] = np.interp(at + rng.random(at.shape), np.arange(len(levels)), levels)
+        return self.placed(share, weights)
+
+    def placed(self, share: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Values at these shares of the measured marginal, NaN where they are NaN.
+
+        With `matched`, their order alone decides: the one that the share s of the weight lies below
+        becomes the quantile s. Entries of weight 0 are not counted.
+        """
+        there = ~np.isnan(share) & (weights > 0)
+        found = share[there]
+        if self.matched and len(found):
+            order = np.argsort(found)
             weight = weights[there][order]
-            share = np.empty(len(place))
-            share[order] = (weight.cumsum() - weight / 2) / weight.sum()
-        else:
-            levels = np.interp(self.edges, self.grid, self.cdf)
-            share = np.interp(place, np.arange(len(levels)), levels)
-        values = np.full(tokens.shape, np.nan)
-        values[there] = self._quantile(share)
+            found[order] = (weight.cumsum() - weight / 2) / weight.sum()
+        values = np.full(share.shape, np.nan)
+        values[there] = self._quantile(found)
         return values
 
     def _quantile(self, share: np.ndarray) -> np.ndarray:

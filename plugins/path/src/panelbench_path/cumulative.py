@@ -8,18 +8,19 @@ plain noisy histogram has that of the square root of the number of cells.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from scipy.linalg import toeplitz
 from scipy.optimize import isotonic_regression
+from scipy.special import ndtr, ndtri
 
-TAIL_ERRORS = 1.5
+TAIL_ERRORS = 2.0
 """Shares below so many standard errors are noise for the most part: a tail is made up there."""
-TAIL_WIDTH = 2.5
-"""Width of that tail, over that of the cells that hold the next such share (a normal tail's)."""
+LARGEST_TAIL = 0.1
+BODY = 5
+"""The tail is a normal one that continues the shares up to so many times as large."""
 
 
 @lru_cache(maxsize=8)
@@ -79,15 +80,18 @@ def measured(histogram: np.ndarray, *, stddev: float, rng: np.random.Generator) 
     shares = np.asarray(isotonic_regression(sums / total).x)
     cdf = np.clip(np.concatenate([[0.0], shares]), 0.0, 1.0)
     cdf[-1] = 1.0
-    margin = min(error, 0.1)
+    margin = min(error, LARGEST_TAIL)
     cdf = 1.0 - _tail(1.0 - _tail(cdf, margin)[::-1], margin)[::-1]
     cdf[0], cdf[-1] = 0.0, 1.0
     return Cumulative(total=total, cdf=cdf)
 
 
 def _tail(cdf: np.ndarray, margin: float) -> np.ndarray:
-    """The same, with a straight lower tail below the share `margin`."""
+    """The same, with a normal lower tail below the share `margin`."""
+    if not margin > 0:
+        return cdf
+    levels = margin * np.linspace(1, BODY, 4 * BODY)
+    slope, middle = np.polyfit(ndtri(levels), np.interp(levels, cdf, np.arange(len(cdf))), 1)
     end = int(np.argmax(cdf >= margin))
-    width = TAIL_WIDTH * (int(np.argmax(cdf >= 2 * margin)) - end)
-    ramp = (np.arange(end) - end) / max(math.ceil(width), 1) + 1.0
-    return np.concatenate([cdf[end] * np.maximum(ramp, 0.0), cdf[end:]])
+    made_up = ndtr((np.arange(end) - middle) / max(float(slope), 1e-9))
+    return np.concatenate([np.minimum(made_up, cdf[end]), cdf[end:]])

@@ -10,7 +10,6 @@ sum with opacus.
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ import torch
 from panelbench import SampledGaussianEvent
 from panelbench_path.books import Books
 from panelbench_path.checkpoint import NOWHERE, Shelf
+from panelbench_path.progress import to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,11 +131,6 @@ class _Adam:
         with torch.no_grad():
             for layer, weight in zip(self.layers, self.weights, strict=True):
                 layer.weight.copy_(weight)
-
-
-def to_stderr(what: str) -> None:
-    """Say something in the cell's log."""
-    print(what, file=sys.stderr, flush=True)  # noqa: T201 - goes to the cell's log
 
 
 def train(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +28,8 @@ class Masses:
     Attributes:
         name: As in `Codebook.codes`, or "length".
         masses: Of the ordered cells or the categories, shape (bins,).
-        missing: Of missing values, for ordered cells that may be missing.
+        missing: Of missing values, for ordered cells that may be missing. A user's masses are then
+            shares of what that user has, so that a rare quantity is not lost in the noise.
         grid: Edges of ordered cells; None where bins have no order.
     """
 
@@ -40,14 +42,15 @@ class Masses:
 def sensitivities(schema: Schema) -> dict[str, float]:
     """L2 sensitivity of what is measured, by name, under add-or-remove-one.
 
-    Plain histograms have 1, cumulative ones that of their size, a share of missing values beside
-    them included; under replace-one it is sqrt(2) times as much.
+    Plain histograms have 1, cumulative ones that of their size; a share of missing values, at most
+    1, is measured with it. No entry is negative, so it is sqrt(2) times as much under replace-one.
     """
     found = {"length": cumulative.l2_sensitivity(schema.max_rows - schema.min_rows + 1)}
     for column in schema.columns:
         ordered = column.kind is not ColumnKind.CATEGORICAL
         size = len(_grid(column)) - 1 if ordered else 0
-        found[column.name] = cumulative.l2_sensitivity(size) if ordered else 1.0
+        own = cumulative.l2_sensitivity(size) if ordered else 1.0
+        found[column.name] = math.hypot(own, ordered and column.nullable)
     if not schema.regular:
         found["hour"] = 1.0
         found["time"] = cumulative.l2_sensitivity(_clock(schema)[1].size)
@@ -79,7 +82,8 @@ def masses(wide: Wide, schema: Schema) -> list[Masses]:
         gone = np.isnan(values)
         at = np.clip(np.searchsorted(grid, values, side="right") - 1, 0, len(grid) - 2)
         use = present & ~gone
-        counts = np.bincount(at[use], weights=weight[use], minlength=len(grid) - 1)
+        share = np.broadcast_to(1.0 / np.maximum(use.sum(axis=1), 1)[:, None], use.shape)
+        counts = np.bincount(at[use], weights=share[use], minlength=len(grid) - 1)
         missing = float(weight[present & gone].sum()) if column.nullable else None
         found.append(Masses(name=column.name, masses=counts, missing=missing, grid=grid))
     if not schema.regular:
@@ -154,13 +158,11 @@ def measure(
             codes[part.name] = _listed(part.name, schema, shares)
             continue
         found = cumulative.measured(part.masses, stddev=stddev, rng=rng)
-        missing = None
-        total = found.total
-        if part.missing is not None:
-            gone = max(part.missing + stddev * float(rng.standard_normal()), 0.0)
-            missing = gone / max(gone + found.total, 1.0)
-            total += gone
-        totals.append(total)
+        gone = None
+        if part.missing is None:
+            totals.append(found.total)
+        else:
+            gone = part.missing + stddev * float(rng.standard_normal())
         if part.name == "length":
             lengths = found.shares
         elif part.name == "time":
@@ -170,15 +172,15 @@ def measure(
                 grid=part.grid,
                 cdf=found.cdf,
                 edges=_edges(part.grid, found.cdf, schema[part.name].integer, quantile=quantile),
-                missing=missing,
+                missing=gone,
                 whole=schema[part.name].integer,
                 matched=matched,
             )
-    return Measured(
-        codebook=Codebook(schema=schema, codes=codes),
-        lengths=lengths,
-        users=max(float(np.median(totals)), 1.0),
-    )
+    users = max(float(np.median(totals)), 1.0)
+    for name, code in codes.items():
+        if isinstance(code, Quantiles) and code.missing is not None:
+            codes[name] = replace(code, missing=float(np.clip(code.missing / users, 0.0, 1.0)))
+    return Measured(codebook=Codebook(schema=schema, codes=codes), lengths=lengths, users=users)
 
 
 def _listed(name: str, schema: Schema, shares: np.ndarray) -> Listed:

@@ -11,10 +11,11 @@ import torch
 from panelbench_path.batches import as_cells, loss_by_table
 from panelbench_path.cells import CLIP
 from panelbench_path.checkpoint import shelf_for
-from panelbench_path.dpsgd import Plan, to_stderr, train
+from panelbench_path.dpsgd import Plan, train
 from panelbench_path.drawn_cells import generate
 from panelbench_path.layout import neighbors
 from panelbench_path.lora import attach, merge
+from panelbench_path.progress import to_stderr
 from panelbench_path.weights import load
 
 if TYPE_CHECKING:

@@ -12,11 +12,12 @@ import torch
 from panelbench import DataError
 from panelbench_path import lora, models
 from panelbench_path.checkpoint import shelf_for
-from panelbench_path.dpsgd import Plan, to_stderr, train
+from panelbench_path.dpsgd import Plan, train
 from panelbench_path.examples import Examples, pool_of_lengths
 from panelbench_path.generate import Writer
 from panelbench_path.grammar import Grammar
 from panelbench_path.likelihood import losses
+from panelbench_path.progress import to_stderr
 from panelbench_path.vocabulary import Pieces
 
 if TYPE_CHECKING:
