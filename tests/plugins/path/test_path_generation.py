@@ -10,6 +10,7 @@ pytest.importorskip("transformers")
 
 from panelbench.testing import tiny_tables, tiny_visits  # noqa: E402 - the libraries are optional
 from panelbench_path import models, shipped  # noqa: E402 - likewise
+from panelbench_path.examples import drawn_lengths  # noqa: E402 - likewise
 from panelbench_path.generate import Writer  # noqa: E402 - likewise
 from panelbench_path.grammar import FORCED, Grammar  # noqa: E402 - likewise
 from panelbench_path.reader import Reader, drawn  # noqa: E402 - likewise
@@ -100,6 +101,30 @@ def test_lengths_are_drawn_by_the_model():
     assert writer.grammar.allowed[state].sum() == 2
     assert writer.grammar.decisions[3] == writer.grammar.decisions[12] == FORCED
     assert len({len(table) for table in write(writer, count=40, batch=40)}) > 3
+
+
+@pytest.mark.parametrize("panel", [tiny_tables(), tiny_visits()], ids=["even", "uneven"])
+@pytest.mark.parametrize("context", [400, 40])
+def test_tables_end_where_they_are_told_to(panel, context):
+    writer = writer_for(panel, context=context)
+    least, most = panel.schema.min_rows, panel.schema.max_rows
+    lengths = np.random.default_rng(1).integers(least, most + 1, 12)
+    rng = np.random.default_rng(0)
+    tables = writer.write(12, batch=5, rng=rng, say=lambda _: None, lengths=lengths)
+    assert sorted(map(len, tables)) == sorted(lengths)
+    for table in tables:
+        for number, row in enumerate(table.tolist(), 1):
+            for code, quantity in zip(row, writer.form.row(number), strict=True):
+                assert 0 <= code < len(quantity.texts)
+
+
+def test_lengths_follow_the_released_histogram_without_the_bins_that_noise_made():
+    rng = np.random.default_rng(0)
+    noisy = np.array([100.0, 9.0, -8.0, 300.0])
+    lengths = drawn_lengths(noisy, 10.0, least=2, count=4000, rng=rng)
+    shares = np.bincount(lengths, minlength=6) / 4000
+    np.testing.assert_allclose(shares, [0, 0, 0.25, 0, 0, 0.75], atol=0.03)
+    assert set(drawn_lengths(np.array([-1.0, -2.0]), 10.0, least=2, count=99, rng=rng)) == {2, 3}
 
 
 def test_a_batch_gives_what_the_seed_says():

@@ -36,6 +36,24 @@ def pool_of_lengths(noisy: np.ndarray, *, least: int, most: int) -> np.ndarray:
     return np.asarray(reach) if reach.sum() > 0 else np.ones(most)
 
 
+def drawn_lengths(
+    noisy: np.ndarray, stddev: float, *, least: int, count: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Rows of tables to write, by the released histogram; bins that noise may have made hold less.
+
+    Args:
+        noisy: Released histogram of lengths from `least`.
+        stddev: Of its noise.
+        least: Fewest rows.
+        count: How many lengths.
+        rng: The source of randomness.
+    """
+    weights = np.maximum(noisy - stddev * (noisy < 2 * stddev), 0.0)
+    if not weights.any():
+        weights = np.ones(len(noisy))
+    return np.asarray(least + rng.choice(len(weights), count, p=weights / weights.sum()))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Examples:
     """How examples are drawn from users' tables.

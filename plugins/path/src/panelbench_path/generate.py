@@ -1,8 +1,9 @@
 """Tables written by the model, row by row.
 
 With the grammar, only what the form allows can be drawn, so every row is valid and a table ends
-where the model says so. Without, rows are written freely, parsed, and written again in canonical
-form, and a table ends at the first row that cannot be read: the paper's way.
+where it was told to, or else where the model says so. Without, rows are written freely, parsed, and
+written again in canonical form, and a table ends at the first row that cannot be read: the paper's
+way.
 """
 
 from __future__ import annotations
@@ -61,13 +62,23 @@ class Writer:
         batch: int,
         rng: np.random.Generator,
         say: Callable[[str], None],
+        lengths: np.ndarray | None = None,
     ) -> list[np.ndarray]:
-        """Codes of tables that have the fewest rows at least; at most `count` tables."""
+        """Codes of tables that have the fewest rows at least; at most `count` tables.
+
+        Args:
+            count: How many to write.
+            batch: How many at once.
+            rng: The source of randomness.
+            say: Where progress goes.
+            lengths: Rows of each table, under the grammar only; None where the model decides.
+        """
         tables: list[list[list[int]]] = []
         for first in range(0, count, batch):
             size = min(batch, count - first)
             with torch.inference_mode():
-                tables += self._bound(size, rng) if self.constrained else self._free(size, rng)
+                own = None if lengths is None else lengths[first : first + size]
+                tables += self._bound(size, rng, own) if self.constrained else self._free(size, rng)
             say(f"{min(first + batch, count)} of {count} tables written")
         least = self.form.schema.min_rows
         return [np.array(table, dtype=np.int64) for table in tables if len(table) >= least]
@@ -89,8 +100,10 @@ class Writer:
             rows.append(ids)
         return [*pieces.header, *(i for ids in reversed(rows) for i in ids)]
 
-    def _bound(self, count: int, rng: np.random.Generator) -> list[list[list[int]]]:
-        writing = _Writing(self, count)
+    def _bound(
+        self, count: int, rng: np.random.Generator, lengths: np.ndarray | None
+    ) -> list[list[list[int]]]:
+        writing = _Writing(self, count, lengths)
         done: list[list[list[int]]] = []
         for number in range(1, self.form.schema.max_rows + 1):
             done += writing.go_on(number - 1, rng)
@@ -148,7 +161,8 @@ class Writer:
 class _Writing:
     """Tables of one batch that are being written under the grammar, all at the same row."""
 
-    def __init__(self, writer: Writer, count: int) -> None:
+    def __init__(self, writer: Writer, count: int, lengths: np.ndarray | None) -> None:
+        self.lengths = lengths
         self.writer, self.grammar = writer, writer.grammar
         self.tables: list[list[list[int]]] = [[] for _ in range(count)]
         self.reader = Reader(writer.model, count)
@@ -177,6 +191,10 @@ class _Writing:
         state = grammar.decisions[rows]
         if rows and self.reader.tokens + self.longest > self.writer.context:
             self._forget()
+        if self.lengths is not None:
+            done = self._ended(self.lengths > rows)
+            self._append(pieces.rows[rows])
+            return done
         if state == FORCED:
             self._append(pieces.rows[rows])
             return done
@@ -185,14 +203,23 @@ class _Writing:
         scores = self._scores()
         allowed = np.broadcast_to(grammar.allowed[state], tuple(scores.shape)).copy()
         picked = self.writer._draw(scores, allowed, rng)  # noqa: SLF001 - a part of the writer
-        more = picked != pieces.end[grammar.split]
+        done = self._ended(picked != pieces.end[grammar.split])
+        self.pending = [list(pieces.rows[rows][grammar.split :]) for _ in self.tables]
+        self.ahead = [False] * len(self.tables)
+        return done
+
+    def _ended(self, more: np.ndarray) -> list[list[list[int]]]:
+        """Leave behind the tables that get no further row."""
         done = [table for table, on in zip(self.tables, more, strict=True) if not on]
-        kept = np.flatnonzero(more)
-        self.tables = [self.tables[table] for table in kept]
-        self.pending = [list(pieces.rows[rows][grammar.split :]) for _ in kept]
-        self.ahead = [False] * len(kept)
         if done:
-            self.reader.keep(kept)
+            kept = np.flatnonzero(more)
+            self.tables = [self.tables[table] for table in kept]
+            self.pending = [self.pending[table] for table in kept]
+            self.ahead = [self.ahead[table] for table in kept]
+            if self.lengths is not None:
+                self.lengths = self.lengths[kept]
+            if len(kept):
+                self.reader.keep(kept)
         return done
 
     def _forget(self) -> None:

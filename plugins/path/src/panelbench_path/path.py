@@ -113,6 +113,8 @@ class Path(Mechanism):
             ends at the first that cannot be read.
         temperature: Of drawing; the paper's code has 0.7.
         top_p: Of drawing; the paper's code has 0.9.
+        ends: Where a table ends under the grammar: "lengths" (drawn from the noisy histogram) or
+            "model" (where the model says so, as in the paper).
         static: Names of columns that are constant within a table, for the parser; public.
         tables: Number of tables to release; the noisy number of users where unset.
         max_tables: Public upper limit to it.
@@ -144,6 +146,7 @@ class Path(Mechanism):
     choice: str = "top"
     description: str = "rows"
     constrained: bool = True
+    ends: str = "lengths"
     temperature: float = 1.0
     top_p: float = 1.0
     static: tuple[str, ...] = ()
@@ -160,6 +163,7 @@ class Path(Mechanism):
             ("dtype", ("float32", "bfloat16")),
             ("choice", CHOICES),
             ("description", DESCRIPTIONS),
+            ("ends", ("lengths", "model")),
         ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}.")
@@ -287,6 +291,7 @@ class Path(Mechanism):
             real,
             lengths=lengths,
             estimated=estimated,
+            length_stddev=noise.lengths,
             stddev=noise.gradients,
             total=total,
             rng=rng,

@@ -13,7 +13,7 @@ from panelbench import DataError
 from panelbench_path import lora, models
 from panelbench_path.checkpoint import shelf_for
 from panelbench_path.dpsgd import Plan, train
-from panelbench_path.examples import Examples, pool_of_lengths
+from panelbench_path.examples import Examples, drawn_lengths, pool_of_lengths
 from panelbench_path.generate import Writer
 from panelbench_path.grammar import Grammar
 from panelbench_path.likelihood import losses
@@ -37,6 +37,7 @@ def tuned_tables(
     *,
     lengths: np.ndarray,
     estimated: float,
+    length_stddev: float,
     stddev: float,
     total: int,
     rng: np.random.Generator,
@@ -49,6 +50,7 @@ def tuned_tables(
         real: Codes of the private tables.
         lengths: The released histogram of lengths.
         estimated: The released number of users.
+        length_stddev: Of the noise of that histogram.
         stddev: Of the noise on the sum of clipped gradients; 0 for none, and no clipping.
         total: How many to write.
         rng: The only source of randomness.
@@ -87,7 +89,11 @@ def tuned_tables(
         top_p=settings.top_p,
         static=settings.static,
     )
-    return writer.write(total, batch=settings.written, rng=rng, say=to_stderr)
+    rows = None
+    if settings.constrained and settings.ends == "lengths":
+        least = form.schema.min_rows
+        rows = drawn_lengths(lengths, length_stddev, least=least, count=total, rng=rng)
+    return writer.write(total, batch=settings.written, rng=rng, say=to_stderr, lengths=rows)
 
 
 def _check_context(pieces: Pieces, context: int) -> None:
