@@ -26,7 +26,7 @@ from panelbench.accounting import settle
 from panelbench.panels import tiny_tables
 from panelbench_datasets.hmm import Hmm
 from panelbench_path.regime_fit import Release, Start, improved, regressed, revived
-from panelbench_path.regime_model import Chain, Rows, emissions, posteriors
+from panelbench_path.regime_model import FIRST, GAP, NEVER, SEEN, Chain, Rows, emissions, posteriors
 from panelbench_path.regime_moments import Layout, contributions
 from panelbench_path.regimes import APART_CLIP, START_CLIP, Noise, Regimes, RegimesNonprivate
 
@@ -45,7 +45,7 @@ def chain(**changes: Any) -> Chain:
         covariances=half @ half.transpose(0, 2, 1) + 0.3 * np.eye(3),
         memory=np.array([[0.4, 0.2], [0.0, 0.0], [0.1, 0.5]]),
         spread=np.array([[1.0, 0.3, 0.2], [0.3, 1.0, 0.1], [0.2, 0.1, 1.0]]),
-        missing=np.array([[[0.1, 0.6]] * 3, [[0.3, 0.2]] * 3]),
+        missing=np.array([[[0.1, 0.6, 0.8, 0.2]] * 3, [[0.3, 0.2, 0.5, 0.4]] * 3]),
         tables=(np.array([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6]]),),
         sticky=np.array([0.25]),
     )
@@ -67,7 +67,7 @@ def some(rows: Rows, user: int) -> Rows:
         scores=rows.scores[own],
         memory=rows.memory[own],
         blank=rows.blank[own],
-        missing_above=rows.missing_above[own],
+        state=rows.state[own],
         codes=tuple(c[own] for c in rows.codes),
         codes_above=tuple(c[own] for c in rows.codes_above),
     )
@@ -79,7 +79,7 @@ def test_memory_is_the_last_earlier_value_and_the_mean_of_all() -> None:
     np.testing.assert_array_equal(rows.memory[:, 0, 0], [0, 1, 1, 3, 0, 0])
     np.testing.assert_array_equal(rows.memory[:, 0, 1], [0, 1, 1, 2, 0, 0])
     np.testing.assert_array_equal(rows.blank[:, 0], [True, False, False, False, True, True])
-    np.testing.assert_array_equal(rows.missing_above[:, 0], [0, 0, 1, 0, 0, 1])
+    np.testing.assert_array_equal(rows.state[:, 0], [FIRST, SEEN, GAP, SEEN, FIRST, NEVER])
     np.testing.assert_array_equal(rows.codes_above[0], [-1, 0, 1, 1, -1, 2])
 
 
@@ -98,7 +98,7 @@ def test_emissions_are_normal_densities_of_what_is_there() -> None:
                 rows.scores[row, seen]
             )
         for column in range(3):
-            chance = model.missing[k, column, int(rows.missing_above[row, column])]
+            chance = model.missing[k, column, rows.state[row, column]]
             expected += math.log(1 - chance if seen[column] else chance)
         code, above = rows.codes[0][row], rows.codes_above[0][row]
         own = model.tables[0][k, code]
@@ -136,7 +136,7 @@ def test_what_is_missing_is_expected_given_the_rest() -> None:
         means=np.array([[0.5, -0.5, 0.0]]),
         covariances=chain().covariances[:1],
         memory=np.zeros((3, 2)),
-        missing=np.full((1, 3, 2), 0.2),
+        missing=np.full((1, 3, 4), 0.2),
         tables=(np.full((1, 3), 1 / 3),),
     )
     rows = Rows.of(np.array([[[1.0, np.nan, 2.0]]]), [np.array([[0]])], np.array([1]))
@@ -170,7 +170,7 @@ def test_exact_steps_never_lower_the_likelihood() -> None:
 
 
 def test_memory_is_found_where_there_is_some() -> None:
-    truth = chain(covariances=np.tile(0.3 * np.eye(3), (2, 1, 1)), missing=np.zeros((2, 3, 2)))
+    truth = chain(covariances=np.tile(0.3 * np.eye(3), (2, 1, 1)), missing=np.zeros((2, 3, 4)))
     lengths = np.full(600, 12)
     rows = Rows.of(*truth.drawn(lengths, np.random.default_rng(2)), lengths)
     start = Start.measured(rows, Release(clip=1e9, stddev=0.0), 600.0, np.random.default_rng(0))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
-DEFAULTS = {"steps": 1000, "populations": 2, "tables": 5, "rate": 3e-3, "seed": 20260202}
+DEFAULTS = {"steps": 2500, "populations": 2, "tables": 5, "rate": 3e-3, "seed": 20260202}
 
 
 def as_texts(drawn: Drawn) -> Texts:

@@ -26,8 +26,9 @@ LEAST_VARIANCE = 0.02
 """No variance is taken for less; scores have variance 1."""
 STAY = 0.8
 """How long regimes last beforehand, where there are numbers to tell them apart by."""
-BETWEEN = 0.02
-"""Variance between regimes of a covariance's entries, beforehand; how much is shared follows."""
+BETWEEN, BETWEEN_VARIANCES = 0.02, 0.05
+"""Variance of a covariance between regimes beforehand, and of a variance; what noise hides is
+shared by all."""
 DYING = 0.3
 """A regime with less than this part of an even share takes half of the largest."""
 FORGETS = 0.8
@@ -144,7 +145,7 @@ class Start:
             covariances=np.tile(within * np.outer(left, left), (regimes, 1, 1)),
             memory=weights,
             spread=self.spread,
-            missing=np.tile(np.clip(missing, 0.0, 0.998)[:, None], (regimes, 1, 2)),
+            missing=np.tile(np.clip(missing, 0.0, 0.998)[:, None], (regimes, 1, 4)),
             tables=tuple(table / table.sum(axis=1, keepdims=True) for table in different),
             sticky=np.full(len(tables), 0.05),
         )
@@ -250,8 +251,9 @@ def improved(
     square[:, rows, columns] = square[:, columns, rows] = parts["square"] / layout.twice
     within = square - count[:, None, None] * means[:, :, None] * means[:, None, :]
     pooled = floored(within.sum(axis=0) / count.sum(), LEAST_VARIANCE)
-    own = count**2 * BETWEEN / (count**2 * BETWEEN + errors["square"] ** 2)
-    own, size = own[:, None, None], count[:, None, None]
+    size = count[:, None, None]
+    between = np.where(np.eye(layout.columns, dtype=bool), BETWEEN_VARIANCES, BETWEEN)
+    own = size**2 * between / (size**2 * between + errors["square"] ** 2)
     memory = model.memory
     if gram is not None:
         memory = regressed(gram, parts["memory"] / users, errors["memory"] / users)

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+SEEN, GAP, NEVER, FIRST = range(4)
+"""What is known of a column's earlier values: one above, one before that, none; or a first row."""
+
 LARGEST = 3.5
 """Drawn scores are cut to it; the measured marginals decide what they are worth."""
 
@@ -33,7 +36,7 @@ class Rows:
         memory: Last earlier value and mean of all earlier values, 0 where there is none, shape
             (rows, columns, 2).
         blank: Whether there is no earlier value, shape (rows, columns).
-        missing_above: Whether the value in the row before is missing, shape (rows, columns).
+        state: What is known of earlier values (`SEEN` and so on), shape (rows, columns).
         codes: Of each categorical column, shape (rows,).
         codes_above: In the row before, -1 in a first row.
     """
@@ -42,7 +45,7 @@ class Rows:
     scores: np.ndarray
     memory: np.ndarray
     blank: np.ndarray
-    missing_above: np.ndarray
+    state: np.ndarray
     codes: tuple[np.ndarray, ...]
     codes_above: tuple[np.ndarray, ...]
 
@@ -53,20 +56,19 @@ class Rows:
         there = np.arange(steps) < lengths[:, None]
         memory = np.zeros((users, steps, columns, 2))
         blank = np.zeros(scores.shape, dtype=bool)
-        gone = np.isnan(scores)
+        state = np.zeros(scores.shape, dtype=np.int64)
         past = Past.none(users, columns)
         for step in range(steps):
             memory[:, step], blank[:, step] = past.memory, past.blank
+            state[:, step] = past.state
             past = past.after(scores[:, step])
-        missing_above = np.zeros(scores.shape, dtype=bool)
-        missing_above[:, 1:] = gone[:, :-1]
         above = [np.pad(c, ((0, 0), (1, 0)), constant_values=-1)[:, :-1] for c in codes]
         return cls(
             lengths=lengths,
             scores=scores[there],
             memory=memory[there],
             blank=blank[there],
-            missing_above=missing_above[there],
+            state=state[there],
             codes=tuple(c[there] for c in codes),
             codes_above=tuple(c[there] for c in above),
         )
@@ -106,12 +108,13 @@ class Past:
     last: np.ndarray
     total: np.ndarray
     count: np.ndarray
+    state: np.ndarray
 
     @classmethod
     def none(cls, users: int, columns: int) -> Past:
         """Nothing yet."""
         zero = np.zeros((users, columns))
-        return cls(last=zero, total=zero, count=zero)
+        return cls(last=zero, total=zero, count=zero, state=np.full(zero.shape, FIRST))
 
     @property
     def blank(self) -> np.ndarray:
@@ -126,10 +129,12 @@ class Past:
     def after(self, scores: np.ndarray) -> Past:
         """The same one row later."""
         there = ~np.isnan(scores)
+        count = self.count + there
         return Past(
             last=np.where(there, scores, self.last),
             total=self.total + np.where(there, scores, 0.0),
-            count=self.count + there,
+            count=count,
+            state=np.where(there, SEEN, np.where(count > 0, GAP, NEVER)),
         )
 
 
@@ -144,8 +149,7 @@ class Chain:
         covariances: Of the innovations, shape (K, d, d).
         memory: Weights of last value and mean, shape (d, 2).
         spread: Covariance of all values, shape (d, d).
-        missing: Chance of a missing value after one that is there and after a missing one, shape
-            (K, d, 2).
+        missing: Chance of a missing value by what is known of earlier ones, shape (K, d, 4).
         tables: Distribution of each categorical column, shape (K, codes).
         sticky: Chance that a category is that of the row before whatever the regime says, shape
             (categorical columns,).
@@ -178,17 +182,13 @@ class Chain:
         codes = [np.zeros((tables, steps), dtype=np.int64) for _ in self.tables]
         past = Past.none(tables, columns)
         regime = picked(np.tile(self.initial, (tables, 1)), rng)
-        steady = self.missing[..., 0] / (1 + self.missing[..., 0] - self.missing[..., 1])
         for step in range(steps):
             if step:
                 regime = picked(self.transition[regime], rng)
             pulled = np.where(past.blank, unknown, (past.memory * self.memory).sum(axis=2))
             noise = np.einsum("uij,uj->ui", half[regime], rng.standard_normal((tables, columns)))
             values = np.clip(pulled + self.means[regime] + noise, -LARGEST, LARGEST)
-            chance = steady[regime]
-            if step:
-                after = np.isnan(scores[:, step - 1])
-                chance = np.where(after, self.missing[regime, :, 1], self.missing[regime, :, 0])
+            chance = np.take_along_axis(self.missing[regime], past.state[..., None], axis=2)[..., 0]
             values[rng.random(values.shape) < chance] = np.nan
             scores[:, step] = values
             past = past.after(values)
@@ -216,7 +216,7 @@ def emissions(model: Chain, rows: Rows, patterns: list[Pattern]) -> np.ndarray:
             found[own, k] = -(scaled**2).sum(axis=0) / 2 - constant
     gone = np.isnan(rows.scores)
     for k in range(number):
-        chance = np.where(rows.missing_above, model.missing[k, :, 1], model.missing[k, :, 0])
+        chance = model.missing[k][np.arange(gone.shape[1]), rows.state]
         found[:, k] += np.log(np.maximum(np.where(gone, chance, 1 - chance), 1e-12)).sum(axis=1)
     for table, sticky, codes, above in zip(
         model.tables, model.sticky, rows.codes, rows.codes_above, strict=True

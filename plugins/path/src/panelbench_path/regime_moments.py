@@ -55,7 +55,7 @@ class Layout:
         some = 1 / math.sqrt(max(columns, 1))
         found: dict[str, tuple[tuple[int, ...], float]] = {"share": ((regimes,), 1.0)}
         found["mean"] = (regimes, columns), some
-        found["missing"] = (regimes, columns, 2, 2), some
+        found["missing"] = (regimes, columns, 4, 2), some
         for number, size in enumerate(self.sizes):
             found[f"table {number}"] = (regimes, size), 1.0
         if self.whole:
@@ -112,16 +112,14 @@ def contributions(
         pulled = row_weight[:, None, None] * left[..., None] * rows.memory
         parts["memory"] = rows.by_user(pulled)
     gone = np.isnan(rows.scores)
-    cases = np.stack(
-        [
-            np.stack([(rows.missing_above == a) & (gone == b) for b in (False, True)], axis=-1)
-            for a in (False, True)
-        ],
-        axis=-2,
-    )
-    after = later[:, None] * chances
+    cases = np.eye(8)[2 * rows.state + gone]
+    once = later.copy()
+    once[starts] = 1.0
     parts["missing"] = np.stack(
-        [rows.by_user(after[:, k, None, None, None] * cases) for k in range(layout.regimes)],
+        [
+            rows.by_user((once * chances[:, k])[:, None, None] * cases)
+            for k in range(layout.regimes)
+        ],
         axis=1,
     )
     stays = []

@@ -42,6 +42,8 @@ START_CLIP = 2.5
 """Largest norm of a user's first moments."""
 APART_CLIP = 1.4
 """The same of the sums that tell regimes apart."""
+USERS_WITHOUT_PUBLIC_NUMBER = 1000
+MOST_REGIMES = 12
 TAIL = 1e-3
 """Normal scores are those of shares between this and one minus this."""
 
@@ -70,7 +72,8 @@ class Regimes(Mechanism):
         of tables included, is post-processing. Public: schema (bounds, categories), parameters.
 
     Attributes:
-        regimes: Number of hidden regimes.
+        regimes: Number of hidden regimes; unset, as many as the nominal number of users and the
+            budget can tell apart (`told_apart`), both public.
         memory: Share of the memory without regimes that fitting starts with.
         apart: Steps that tell regimes apart.
         steps: Steps on all sums.
@@ -86,7 +89,7 @@ class Regimes(Mechanism):
     name: ClassVar[str] = "regimes"
     kind: ClassVar[str] = USER_TABLES
 
-    regimes: int = 6
+    regimes: int | None = None
     memory: float = 0.8
     apart: int = 4
     steps: int = 8
@@ -99,7 +102,9 @@ class Regimes(Mechanism):
     max_tables: int = 10_000
 
     def __post_init__(self) -> None:
-        for name in ("regimes", "apart", "steps", "max_tables"):
+        if self.regimes is not None and self.regimes < 1:
+            raise ValueError(f"regimes must be at least 1, got {self.regimes}.")
+        for name in ("apart", "steps", "max_tables"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if self.tables is not None and self.tables < 1:
@@ -139,8 +144,9 @@ class Regimes(Mechanism):
         rows = rows_of(wide, book)
         start = Start.measured(rows, noise.start, users, rng)
         numeric, listed = quantities(book)
+        regimes = self.regimes or told_apart(schema, budget)
         first = start.model(
-            self.regimes,
+            regimes,
             memory=self.memory,
             missing=np.array([code.missing or 0.0 for code in numeric.values()]),
             tables=[code.shares for code in listed.values()],
@@ -150,7 +156,7 @@ class Regimes(Mechanism):
             first,
             rows,
             layout=Layout(
-                regimes=self.regimes,
+                regimes=regimes,
                 columns=len(numeric),
                 sizes=tuple(len(code.shares) for code in listed.values()),
                 whole=True,
@@ -177,6 +183,7 @@ class Regimes(Mechanism):
             ),
             info={
                 "estimated_users": users,
+                "regimes": regimes,
                 "memory": dict(zip(numeric, model.memory.sum(axis=1).tolist(), strict=True)),
             },
         )
@@ -229,6 +236,15 @@ class Noise:
                 events.append(GaussianEvent(stddev=stddev, l2_sensitivity=own, count=count))
         start, apart, whole = releases
         return cls(marginals=marginals, start=start, apart=apart, whole=whole, ledger=tuple(events))
+
+
+def told_apart(schema: Schema, budget: Budget) -> int:
+    """How many regimes so many users and so much budget can tell apart, 3 to 12."""
+    mu = mu_allowed(budget)
+    if math.isinf(mu):
+        return MOST_REGIMES
+    users = schema.nominal_users or USERS_WITHOUT_PUBLIC_NUMBER
+    return min(max(round(0.6 * math.cbrt(users * mu)), 3), MOST_REGIMES)
 
 
 def quantities(book: Codebook) -> tuple[dict[str, Quantiles], dict[str, Listed]]:
