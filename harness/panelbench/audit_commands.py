@@ -24,9 +24,10 @@ BOARDS = (".toml", ".json", ".jsonl.gz")
 
 def audit(options: argparse.Namespace) -> int:
     """`panelbench audit WHAT`: exit status 3 where a claim is contradicted, or an audit failed."""
-    from panelbench.audits import Auditing
+    from panelbench.audits import Auditing, names_of
     from panelbench.child import Parents
     from panelbench.grid import Limits
+    from panelbench.progress import Progress
     from panelbench.record import FAILURES, Status, Store
     from panelbench.runner import default_workers
 
@@ -38,19 +39,23 @@ def audit(options: argparse.Namespace) -> int:
     again = (Status.FAILED, Status.TIMEOUT, Status.OOM, Status.KILLED, Status.INVALID)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with Parents(limits, store.root / "cache", store.root / "logs", module="auditor") as parents:
+    with (
+        Parents(limits, store.root / "cache", store.root / "logs", module="auditor") as parents,
+        Progress(len(wanted), 0, noun="audits") as progress,
+    ):
         auditing = Auditing(store, plugins, game, seed=options.seed, parents=parents, stop=stop)
         records = auditing.run(
             wanted,
             workers=options.workers or default_workers(),
             retry=again if options.retry else (),
-            tell=lambda record: say(_line(record)),
+            progress=progress,
         )
     if options.json:
         print_json([_told(record) for record in records])
     else:
-        for record in records:
-            print(_line(record))
+        subjects = [(r.subject["mechanism"], r.subject["budget"]["relation"]) for r in records]
+        for name, record in zip(names_of(subjects), records, strict=True):
+            print(_line(name, record))
     if options.to:
         _publish(store, Path(options.to))
     bad = [r for r in records if r.status in FAILURES or r.info.get("reason")]
@@ -113,9 +118,8 @@ def _told(record: Record) -> dict[str, Any]:
     }
 
 
-def _line(record: Record) -> str:
+def _line(name: str, record: Record) -> str:
     told = _told(record)
-    name = f"{told['mechanism']['name']} under {told['budget']['relation']}"
     if told["epsilon_lower"] is None:
         return f"{record.status:12}  {name}: {told['error']}"
     found = told["found"]

@@ -16,11 +16,12 @@ from panelbench.privacy import Budget, Notion
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from panelbench.audit import Game
     from panelbench.loader import Plugin
     from panelbench.record import Record, Status, Store
+    from panelbench.runner import Listener
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +92,24 @@ def of_mechanisms(
     return found
 
 
+def names_of(audited: Sequence[tuple[dict[str, Any], str]]) -> list[str]:
+    """What to call audits: mechanism and relation, with the parameters that tell some apart.
+
+    Args:
+        audited: Full name and parameters of each, and the neighboring relation.
+    """
+    alike: dict[str, list[dict[str, Any]]] = {}
+    for mechanism, _ in audited:
+        alike.setdefault(mechanism["name"], []).append(mechanism["params"])
+    called = []
+    for mechanism, relation in audited:
+        params, others = mechanism["params"], alike[mechanism["name"]]
+        apart = {k: v for k, v in params.items() if any(v != other.get(k) for other in others)}
+        given = f" with {canonical(apart)}" if apart else ""
+        called.append(f"{mechanism['name']}{given} under {relation}")
+    return called
+
+
 class Auditing:
     """Makes the audits that the store does not have.
 
@@ -145,7 +164,7 @@ class Auditing:
         *,
         workers: int,
         retry: Collection[Status],
-        tell: Callable[[Record], None],
+        progress: Listener,
     ) -> list[Record]:
         """The records of all audits wanted, in order; those that are kept are not made again.
 
@@ -153,17 +172,18 @@ class Auditing:
             wanted: What to audit.
             workers: Audits side by side.
             retry: Statuses that are tried once more.
-            tell: Told of each record as soon as it is there.
+            progress: Told of each audit that begins and ends.
         """
+        called = names_of([(item.mechanism, item.budget.relation) for item in wanted])
 
-        def one(item: Wanted) -> Record | None:
+        def one(item: Wanted, name: str) -> Record | None:
+            progress.begin(name)
             record = self._one(item, retry)
-            if record is not None:
-                tell(record)
+            progress.end(name, None if record is None else record.status)
             return record
 
         with ThreadPoolExecutor(max_workers=workers) as pool:
-            jobs = [pool.submit(one, item) for item in wanted]
+            jobs = [pool.submit(one, *pair) for pair in zip(wanted, called, strict=True)]
             try:
                 return [record for job in jobs if (record := job.result()) is not None]
             except BaseException:

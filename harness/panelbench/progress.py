@@ -25,11 +25,14 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """Counts cells as they end and says so on a stream; a thread keeps the clock moving."""
+    """Counts what ends (cells, audits) and says so on a stream; a thread keeps the clock moving."""
 
-    def __init__(self, total: int, kept: int, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, total: int, kept: int, stream: TextIO | None = None, *, noun: str = "cells"
+    ) -> None:
         self.total = total
         self.kept = kept
+        self.noun = noun
         self.counts: Counter[Status] = Counter()
         self._stream = sys.stderr if stream is None else stream
         self._bar = self._stream.isatty()
@@ -55,12 +58,12 @@ class Progress:
             self._stream.flush()
 
     def begin(self, name: str) -> None:
-        """A cell begins."""
+        """One begins."""
         with self._lock:
             self._running[name] = time.monotonic()
 
     def end(self, name: str, status: Status | None) -> None:
-        """A cell ended; None where the run was interrupted before it could."""
+        """One ended; None where the run was interrupted before it could."""
         with self._lock:
             self._running.pop(name, None)
             if status is not None:
@@ -76,7 +79,7 @@ class Progress:
             failed = sum(self.counts[status] for status in FAILURES)
             left = self.total - self.kept - done
             elapsed = time.monotonic() - self._started
-            text = f"{self.kept + done}/{self.total} cells done"
+            text = f"{self.kept + done}/{self.total} {self.noun} done"
             if self.kept:
                 text += f" ({self.kept} kept)"
             text += f", {failed} failed, {len(self._running)} running, {left} remaining"

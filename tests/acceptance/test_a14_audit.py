@@ -12,6 +12,7 @@ import pytest
 
 from panelbench.accounting import settle
 from panelbench.audit import Game, audit, verdict
+from panelbench.audits import names_of
 from panelbench.loader import Plugin, load
 from panelbench.privacy import Budget, NeighboringRelation
 from panelbench.record import Record
@@ -80,6 +81,8 @@ def test_a14_a_contradicted_entry_is_quarantined_with_its_reason_and_the_others_
     done = bench("audit", grid, "--store", bench.store, *games, rc=3)
     assert done.stdout.count("CONTRADICTED") == 1
     assert done.stdout.count("no objection") == 1
+    assert 'fx-laplace with {"noise":0.5}' in done.stdout
+    assert "2/2 audits done" in done.stderr
     shown = bench("leaderboard", grid, "--store", bench.store).stdout
     assert "An audit shows epsilon > 1." in shown
     rows = list(csv.DictReader((bench.store / "fx.csv").read_text().splitlines()))
@@ -158,3 +161,15 @@ def test_a14_an_audit_that_does_not_end_is_stopped_and_recorded(bench):
     assert "timeout" in done.stdout
     (record,) = bench.records("audits").values()
     assert record["status"] == "timeout"
+
+
+def test_a14_audits_that_differ_in_a_parameter_are_told_apart():
+    same = {"name": "a/b", "params": {"k": 1, "draws": 20}}
+    other = {"name": "a/b", "params": {"k": 2, "draws": 20}}
+    alone = {"name": "a/c", "params": {"k": 1}}
+    subjects = [(same, "replace-one"), (other, "replace-one"), (alone, "add-or-remove-one")]
+    assert names_of(subjects) == [
+        'a/b with {"k":1} under replace-one',
+        'a/b with {"k":2} under replace-one',
+        "a/c under add-or-remove-one",
+    ]
