@@ -166,6 +166,11 @@ class Listed:
         return self.coder.decode(sorter[np.searchsorted(self.listed, tokens, sorter=sorter)], rng)
 
 
+def shares_of(there: np.ndarray) -> np.ndarray:
+    """How much each value counts, shape (tables, steps): a table's own values add up to 1."""
+    return np.asarray(there / np.maximum(there.sum(axis=1, keepdims=True), 1))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Codebook:
     """The codes of all cells of a row.
@@ -215,7 +220,6 @@ class Codebook:
     ) -> dict[str, np.ndarray]:
         """Values by name, shape (tables, steps); beyond the end of a table they mean nothing."""
         there = np.arange(tokens.shape[1]) < lengths[:, None]
-        weights = np.broadcast_to(1.0 / lengths[:, None], there.shape)
         cells = {}
         for number, name in enumerate(self.names):
             own = tokens[..., number]
@@ -223,7 +227,8 @@ class Codebook:
             where = there.copy()
             if name == "time":
                 where[:, 0] = False
-                values[:, 0] = self.codes["hour"].decode(own[:, 0], weights[:, 0], rng)
+                values[:, 0] = self.codes["hour"].decode(own[:, 0], there[:, 0] / 1.0, rng)
+            weights = shares_of(where & (own != MISSING))
             values[where] = self.codes[name].decode(own[where], weights[where], rng)
             kind = None if name == "time" else self.schema[name].kind
             cells[name] = values.astype(np.int64) if kind is ColumnKind.CATEGORICAL else values

@@ -70,8 +70,9 @@ class Path(Mechanism):
         Privacy unit: one user with all rows. Relation: the budget's. Three pieces read private
         data, each the users of `train` only. (1) The histogram of lengths, to which a user adds
         one: L2 sensitivity 1 under add-or-remove-one, sqrt(2) under replace-one; Gaussian noise. It
-        gives the number of tables, DP-SGD's divisor, and the weights of split points, so none of
-        them is read off the data. (2) DP-SGD: in every step each user takes part by itself with a
+        gives the number of tables, DP-SGD's divisor, the weights of split points and (`ends`) the
+        lengths of written tables, so none of them is read off the data.
+        (2) DP-SGD: in every step each user takes part by itself with a
         public probability (`batch` over the schema's nominal number of users), with one example
         that follows from the user's own table and (1); its gradient over all trained weights is
         clipped to L2 norm `clip`: a Poisson-sampled Gaussian mechanism. Losses are

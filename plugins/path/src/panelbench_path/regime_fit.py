@@ -89,7 +89,10 @@ class Start:
             (memory[..., :, None] * memory[..., None, :], 2 * some),
             (scores[..., None] * memory, some),
         ]
-        vectors = [rows.by_user(weight[:, None] * v.reshape(len(v), -1)) / s for v, s in terms]
+        vectors = [
+            rows.by_user(weight[:, None] * v.reshape(len(v), math.prod(v.shape[1:]))) / s
+            for v, s in terms
+        ]
         noisy = release.of(np.concatenate(vectors, axis=1), rng)
         cuts = np.cumsum([v.shape[1] for v in vectors])[:-1]
         square, lag, seen, followed, gram, pulled = (
@@ -147,7 +150,7 @@ class Start:
             spread=self.spread,
             missing=np.tile(np.clip(missing, 0.0, 0.998)[:, None], (regimes, 1, 4)),
             tables=tuple(table / table.sum(axis=1, keepdims=True) for table in different),
-            sticky=np.full(len(tables), 0.05),
+            sticky=np.full(len(tables), 0.05 if columns else 0.5),
         )
 
 
@@ -168,6 +171,7 @@ def fitted(
     apart: tuple[Release, int],
     whole: tuple[Release, int],
     users: float,
+    followed: float,
     rng: np.random.Generator,
     say: Callable[[str], None],
 ) -> Chain:
@@ -181,6 +185,7 @@ def fitted(
         apart: Noise and number of steps that tell regimes apart.
         whole: The same of steps on all sums.
         users: Estimated number of users.
+        followed: Estimated share of users with more than one row.
         rng: The source of randomness.
         say: Where progress goes.
     """
@@ -202,7 +207,9 @@ def fitted(
         part = (step + 1) ** -FORGETS
         average = sums if step == 0 else (1 - part) * average + part * sums
         error = release.stddev / math.sqrt(step + 1)
-        model = improved(model, average, layout, users=users, error=error, gram=gram)
+        model = improved(
+            model, average, layout, users=users, error=error, gram=gram, followed=followed
+        )
         say(f"regimes: step {steps + step + 1} of {steps + more}")
     return model
 
@@ -215,6 +222,7 @@ def improved(
     users: float,
     error: float,
     gram: np.ndarray | None = None,
+    followed: float = 1.0,
 ) -> Chain:
     """The M step, shrunk as the noise demands.
 
@@ -225,6 +233,7 @@ def improved(
         users: Estimated number of users.
         error: Standard error of each entry.
         gram: Of `Start`; without it memory stays as it is.
+        followed: Estimated share of users with more than one row.
     """
     parts = layout.split(sums)
     errors = {name: error / weight for name, (_, weight) in layout.blocks.items()}
@@ -265,7 +274,7 @@ def improved(
         ),
         covariances=floored(own * within / size + (1 - own) * pooled, LEAST_VARIANCE),
         memory=memory,
-        sticky=np.clip(parts["sticky"] / users, 1e-3, 0.99),
+        sticky=np.clip(parts["sticky"] / (users * max(followed, 0.01)), 1e-3, 0.99),
     )
 
 
@@ -300,3 +309,29 @@ def revived(model: Chain, sums: np.ndarray, layout: Layout, users: float) -> np.
             parts["mean"][large] -= step * parts["share"][large]
     whole: np.ndarray = layout.joined({name: part[None] for name, part in parts.items()})[0]
     return whole
+
+
+def matched_tables(
+    model: Chain, shares: list[np.ndarray], lengths: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Distributions of categories, scaled until tables of these lengths have the measured shares.
+
+    Args:
+        model: The fitted model.
+        shares: Measured share of each code by categorical column.
+        lengths: Rows of tables, each of which counts the same.
+    """
+    spent, upto, now = np.zeros(len(model.initial)), np.zeros(len(model.initial)), model.initial
+    often = np.bincount(lengths)
+    for rows in range(1, len(often)):
+        upto, now = upto + now, now @ model.transition
+        spent += often[rows] * upto / rows
+    spent /= spent.sum()
+    found = []
+    for table, wanted in zip(model.tables, shares, strict=True):
+        scaled = table
+        for _ in range(20):
+            scaled = scaled * np.maximum(wanted, 1e-6) / np.maximum(spent @ scaled, 1e-12)
+            scaled /= scaled.sum(axis=1, keepdims=True)
+        found.append(scaled)
+    return tuple(found)

@@ -37,8 +37,8 @@ class Rows:
             (rows, columns, 2).
         blank: Whether there is no earlier value, shape (rows, columns).
         state: What is known of earlier values (`SEEN` and so on), shape (rows, columns).
-        codes: Of each categorical column, shape (rows,).
-        codes_above: In the row before, -1 in a first row.
+        codes: Of each categorical column, shape (rows,); -1 where there is nothing to explain.
+        codes_above: In the row before, -1 where there is none.
     """
 
     lengths: np.ndarray
@@ -80,7 +80,9 @@ class Rows:
 
     def by_user(self, values: np.ndarray) -> np.ndarray:
         """Sums over the rows of each user, shape (users, entries)."""
-        flat = values.reshape(len(values), -1)
+        flat = values.reshape(len(values), math.prod(values.shape[1:]))
+        if not len(self.lengths):
+            return np.zeros(flat.shape)
         return np.asarray(np.add.reduceat(flat, self.starts, axis=0))
 
     def patterns(self) -> list[Pattern]:
@@ -90,6 +92,8 @@ class Rows:
         earlier value.
         """
         gone = np.isnan(self.scores)
+        if not len(gone):
+            return []
         known = np.concatenate([gone, self.blank & ~gone], axis=1)
         _, number = np.unique(np.packbits(known, axis=1), axis=0, return_inverse=True)
         order = np.argsort(number.ravel(), kind="stable")
@@ -221,7 +225,7 @@ def emissions(model: Chain, rows: Rows, patterns: list[Pattern]) -> np.ndarray:
     for table, sticky, codes, above in zip(
         model.tables, model.sticky, rows.codes, rows.codes_above, strict=True
     ):
-        own_code = table[:, codes]
+        own_code = np.where(codes < 0, 1.0, table[:, codes])
         mixed = (1 - sticky) * own_code + sticky * (codes == above)
         found += np.log(np.where(above < 0, own_code, mixed)).T
     return found

@@ -66,6 +66,11 @@ class Layout:
             found["sticky"] = (len(self.sizes),), 1 / math.sqrt(max(len(self.sizes), 1))
         return found
 
+    @property
+    def entries(self) -> int:
+        """Length of the vector."""
+        return sum(math.prod(shape) for shape, _ in self.blocks.values())
+
     def joined(self, parts: Parts) -> np.ndarray:
         """The vectors of parts of shape (users, *shape), shape (users, entries)."""
         users = len(parts["share"])
@@ -92,6 +97,8 @@ def contributions(
     Returns:
         Vectors of shape (users, entries), not yet clipped, and each user's log-likelihood.
     """
+    if not len(rows.lengths):
+        return np.zeros((0, layout.entries)), np.zeros(0)
     found = emissions(model, rows, patterns)
     chances, moves, likelihood = posteriors(model, found, rows.lengths)
     starts = rows.starts
@@ -126,10 +133,10 @@ def contributions(
     for number, size in enumerate(layout.sizes):
         codes, above = rows.codes[number], rows.codes_above[number]
         sticky, own = model.sticky[number], model.tables[number][:, codes].T
-        stay = sticky * (codes == above)[:, None]
+        stay = sticky * ((codes == above) & (above >= 0))[:, None]
         stay = stay / (stay + (1 - sticky) * own)
         stays.append(rows.by_user((chances * stay).sum(axis=1) * later)[:, 0])
-        one = np.eye(size)[codes]
+        one = np.eye(size)[codes] * (codes >= 0)[:, None]
         parts[f"table {number}"] = np.stack(
             [
                 rows.by_user((weighted[:, k] * (1 - stay[:, k]))[:, None] * one)

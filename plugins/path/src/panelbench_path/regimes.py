@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -11,6 +11,7 @@ from scipy.special import ndtr, ndtri
 
 from panelbench import (
     USER_TABLES,
+    Budget,
     ColumnKind,
     DataError,
     Established,
@@ -29,14 +30,14 @@ from panelbench.accounting import mu_allowed
 from panelbench.binning import unfit
 from panelbench.flatten import Wide, flatten, unflatten
 from panelbench_path import measuring
-from panelbench_path.codebook import Codebook, Listed, Quantiles
+from panelbench_path.codebook import Codebook, Listed, Quantiles, shares_of
 from panelbench_path.progress import to_stderr
-from panelbench_path.regime_fit import Release, Start, fitted
+from panelbench_path.regime_fit import Release, Start, fitted, matched_tables
 from panelbench_path.regime_model import Rows
 from panelbench_path.regime_moments import Layout
 
 if TYPE_CHECKING:
-    from panelbench import Budget, Dataset, Schema
+    from panelbench import Dataset, Schema
 
 START_CLIP = 2.5
 """Largest norm of a user's first moments."""
@@ -44,6 +45,8 @@ APART_CLIP = 1.4
 """The same of the sums that tell regimes apart."""
 USERS_WITHOUT_PUBLIC_NUMBER = 1000
 MOST_REGIMES = 12
+HEAVY = 0.02
+"""A measured cell with a larger share is one score: that of its middle."""
 TAIL = 1e-3
 """Normal scores are those of shares between this and one minus this."""
 
@@ -81,7 +84,7 @@ class Regimes(Mechanism):
         marginal_share: Share of the budget (of mu^2) for marginals and lengths.
         start_share: Share for the first moments.
         apart_share: Share for telling regimes apart; the rest is for the steps on all sums.
-        matched: Whether numeric values are moved to the measured marginals.
+        matched: Whether values are moved, and categories scaled, to the measured marginals.
         tables: Number of tables to release; the noisy number of users where unset.
         max_tables: Public upper limit to it.
     """
@@ -109,9 +112,10 @@ class Regimes(Mechanism):
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if self.tables is not None and self.tables < 1:
             raise ValueError(f"tables must be at least 1, got {self.tables}.")
-        if not self.clip > 0 or not 0 <= self.memory <= 1:
+        if not 0 < self.clip < math.inf or not 0 <= self.memory <= 1:
             raise ValueError(
-                f"clip must be positive and memory from 0 to 1, got {self.clip} and {self.memory}."
+                f"clip must be positive and finite and memory from 0 to 1, got {self.clip} and "
+                f"{self.memory}."
             )
         shares = self.marginal_share, self.start_share, self.apart_share
         if min(shares) <= 0 or sum(shares) >= 1:
@@ -165,11 +169,15 @@ class Regimes(Mechanism):
             apart=(noise.apart, self.apart),
             whole=(noise.whole, self.steps),
             users=users,
+            followed=float(measured.lengths[max(2 - schema.min_rows, 0) :].sum()),
             rng=rng,
             say=to_stderr,
         )
         count = self.tables or min(max(1, round(users)), self.max_tables)
         lengths = schema.min_rows + rng.choice(len(measured.lengths), count, p=measured.lengths)
+        if self.matched:
+            wanted = [code.shares for code in listed.values()]
+            model = replace(model, tables=matched_tables(model, wanted, lengths))
         values = decoded(*model.drawn(lengths, rng), book=book, lengths=lengths, rng=rng)
         private = budget.notion is not Notion.UNLIMITED
         return SyntheticTables(
@@ -211,9 +219,9 @@ class Noise:
     def of(cls, settings: Regimes, schema: Schema, budget: Budget) -> Noise:
         """Fixed noise by shares of the budget."""
         mu = mu_allowed(budget)
-        replace = budget.relation is NeighboringRelation.REPLACE_ONE
+        replaced = budget.relation is NeighboringRelation.REPLACE_ONE
         sensitivities = measuring.sensitivities(schema)
-        factor = math.sqrt(2) if replace else 1.0
+        factor = math.sqrt(2) if replaced else 1.0
         unit = math.sqrt(len(sensitivities) / settings.marginal_share) / mu
         marginals = {name: unit * factor * value for name, value in sensitivities.items()}
         events: list[Event] = []
@@ -229,10 +237,11 @@ class Noise:
             (APART_CLIP, settings.apart, settings.apart_share),
             (settings.clip, settings.steps, rest),
         ):
-            own = (2.0 if replace else 1.0) * clip
+            own = (2.0 if replaced else 1.0) * clip
             stddev = own * math.sqrt(count / share) / mu
-            releases.append(Release(clip=clip, stddev=stddev))
-            if not math.isinf(mu):
+            unlimited = math.isinf(mu)
+            releases.append(Release(clip=math.inf if unlimited else clip, stddev=stddev))
+            if not unlimited:
                 events.append(GaussianEvent(stddev=stddev, l2_sensitivity=own, count=count))
         start, apart, whole = releases
         return cls(marginals=marginals, start=start, apart=apart, whole=whole, ledger=tuple(events))
@@ -261,8 +270,14 @@ def rows_of(wide: Wide, book: Codebook) -> Rows:
     scores = np.empty(shape)
     for number, (name, code) in enumerate(numeric.items()):
         share = np.interp(wide.cells[name], code.grid, code.cdf)
+        cell = np.searchsorted(code.grid, wide.cells[name], side="right") - 1
+        cell = np.clip(cell, 0, len(code.grid) - 2)
+        low, high = code.cdf[cell], code.cdf[cell + 1]
+        share = np.where((high - low > HEAVY) & ~np.isnan(share), (low + high) / 2, share)
         scores[..., number] = ndtri(np.clip(share, TAIL, 1 - TAIL))
     codes = [code.coder.encode(wide.cells[name]) for name, code in listed.items()]
+    if book.clock:
+        codes[list(listed).index("time")][:, 0] = -1  # a time of day is no gap
     return Rows.of(scores, codes, wide.lengths)
 
 
@@ -278,7 +293,6 @@ def decoded(
     numeric, listed = quantities(book)
     steps = book.schema.max_rows
     there = np.arange(scores.shape[1]) < lengths[:, None]
-    weights = np.broadcast_to(1.0 / lengths[:, None], there.shape)
 
     def padded(values: np.ndarray) -> np.ndarray:
         whole = np.zeros((len(lengths), steps), dtype=values.dtype)
@@ -287,7 +301,8 @@ def decoded(
 
     cells = {}
     for number, (name, code) in enumerate(numeric.items()):
-        cells[name] = padded(code.placed(ndtr(scores[..., number]), np.where(there, weights, 0.0)))
+        share = ndtr(scores[..., number])
+        cells[name] = padded(code.placed(share, shares_of(there & ~np.isnan(share))))
     for (name, listing), own in zip(listed.items(), codes, strict=True):
         values = listing.coder.decode(own, rng)
         if name == "time":
@@ -307,7 +322,7 @@ class RegimesNonprivate(Regimes):
     Formal guarantee:
         None. Private data is read exactly.
 
-    Parameters are those of `regimes`; shares of the budget do not matter.
+    Parameters are those of `regimes`; `clip` and shares of the budget do not matter.
     """
 
     name: ClassVar[str] = "regimes-nonprivate"
@@ -317,3 +332,13 @@ class RegimesNonprivate(Regimes):
         """Needs public bounds."""
         missing = [c.name for c in schema.numeric if c.lower is None or c.upper is None]
         return f"needs public bounds for {missing}" if missing else None
+
+    def release(
+        self,
+        dataset: Dataset,
+        budget: Budget,  # noqa: ARG002 - it takes none
+        *,
+        rng: np.random.Generator,
+    ) -> SyntheticTables:
+        """The same with an unlimited budget, whatever is given."""
+        return super().release(dataset, Budget.unlimited(), rng=rng)
