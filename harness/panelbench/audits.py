@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from panelbench.audit import Game
     from panelbench.loader import Plugin
+    from panelbench.progress import Progress
     from panelbench.record import Record, Status, Store
-    from panelbench.runner import Listener
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +164,7 @@ class Auditing:
         *,
         workers: int,
         retry: Collection[Status],
-        progress: Listener,
+        progress: Progress,
     ) -> list[Record]:
         """The records of all audits wanted, in order; those that are kept are not made again.
 
