@@ -175,6 +175,7 @@ def environment(name: str) -> Environment:
     stated = [f"python {platform.python_version()}"]
     for each in needed:
         stated += [f"{each.name} {each.version}", *sorted(each.requires or ())]
+    requirements = [word for each in needed for word in _requirement(each, extra=name)]
     return Environment(
         name=name,
         plugins=tuple(
@@ -185,8 +186,8 @@ def environment(name: str) -> Environment:
                 if point.group == "panelbench"
             )
         ),
-        requirements=tuple(word for each in needed for word in _requirement(each, extra=name)),
-        stated=tuple(stated),
+        requirements=tuple(requirements),
+        stated=(*stated, *requirements),  # another checkout of the same version is other code
     )
 
 

@@ -164,3 +164,10 @@ def test_a06_an_environment_is_out_of_date_once_its_plugin_requires_something_el
     grid = pinned.grid(mechanisms=["fx-one/pinned"])
     said = pinned("plan", grid, "--store", pinned.store, rc=1).stderr
     assert "out of date; run `panelbench env build fx-one`" in said
+
+
+def test_a06_an_environment_made_from_another_checkout_is_out_of_date(pinned, tmp_path):
+    pinned("env", "build", "fx-one")
+    origin = tmp_path / "site" / "fx_one-0.1.dist-info" / "direct_url.json"
+    origin.write_text(json.dumps({"url": tmp_path.as_uri(), "dir_info": {"editable": True}}))
+    assert "out of date" in pinned("env", "list", "fx-one").stdout

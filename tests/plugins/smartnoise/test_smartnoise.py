@@ -27,6 +27,7 @@ import numpy as np
 from panelbench import Budget
 from panelbench.testing import tiny_tables
 from panelbench_smartnoise.{module} import {name}
+import snsynth.{module}  # which draws from numpy's global generator as it is imported
 
 before = np.random.get_state()[1].copy()
 data, budget = tiny_tables(), Budget.approximate_dp(2.0, 1e-5)
