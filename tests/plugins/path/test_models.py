@@ -1,5 +1,6 @@
 """Models from local files: folders, GGUF files, and what is no model."""
 
+import hashlib
 import shutil
 
 import numpy as np
@@ -165,6 +166,17 @@ def test_a_folder_without_a_tokenizer_is_named(folder, tmp_path):
 def test_an_empty_folder_is_named(tmp_path):
     with pytest.raises(DataError, match=r"has no configuration"):
         models.load(str(tmp_path))
+
+
+def test_the_digest_of_a_model_is_that_of_all_its_files(folder, gguf_file, tmp_path):
+    assert models.digest(str(gguf_file)) == hashlib.sha256(gguf_file.read_bytes()).hexdigest()
+    assert models.digest("") == hashlib.sha256(shipped.WEIGHTS.read_bytes()).hexdigest()
+    other = shutil.copytree(folder, tmp_path / "model")
+    assert models.digest(str(other)) == models.digest(str(folder))
+    (other / "config.json").write_text((other / "config.json").read_text() + " ")
+    assert models.digest(str(other)) != models.digest(str(folder))
+    with pytest.raises(DataError, match=r"There is no model at '.*gone'"):
+        models.digest(str(tmp_path / "gone"))
 
 
 def test_a_model_that_is_not_there_is_named(tmp_path):

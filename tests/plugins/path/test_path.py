@@ -11,6 +11,7 @@ pytest.importorskip("transformers")
 
 from panelbench import (  # noqa: E402 - the libraries are optional
     Budget,
+    DataError,
     Established,
     NeighboringRelation,
     PrivacyUnit,
@@ -18,8 +19,8 @@ from panelbench import (  # noqa: E402 - the libraries are optional
 )
 from panelbench.accounting import excess, settle  # noqa: E402 - likewise
 from panelbench.testing import tiny_tables, tiny_visits  # noqa: E402 - likewise
+from panelbench_path import models, shipped, tuning  # noqa: E402 - likewise
 from panelbench_path import path as module  # noqa: E402 - likewise
-from panelbench_path import shipped, tuning  # noqa: E402 - likewise
 from panelbench_path.examples import Examples  # noqa: E402 - likewise
 from panelbench_path.grammar import Grammar  # noqa: E402 - likewise
 from panelbench_path.path import Path, PathNonprivate  # noqa: E402 - likewise
@@ -142,6 +143,16 @@ def test_a_release_lies_within_the_public_schema():
     for column in panel.schema.numeric:
         assert found.frame[column.name].between(column.lower, column.upper).all()
     assert json.dumps(found.info)
+
+
+def test_a_release_names_its_model_and_takes_no_other_than_was_asked_for():
+    found = release(SMALL)
+    assert found.info["model_sha256"] == models.digest("")
+    asked = dataclasses.replace(SMALL, digest=models.digest(""))
+    assert release(asked).info["model_sha256"] == models.digest("")
+    other = dataclasses.replace(SMALL, digest="0" * 64)
+    with pytest.raises(DataError, match=r"text\.npz' has the SHA-256 [0-9a-f]{64}, expected 0000"):
+        release(other)
 
 
 def test_only_budgets_that_can_be_settled_are_supported():

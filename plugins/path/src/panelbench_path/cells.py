@@ -251,24 +251,19 @@ class Noise:
         """Fixed noise by shares of the budget, and the noise of training that uses up the rest."""
         nominal = float(schema.nominal_users or USERS_WITHOUT_PUBLIC_NUMBER)
         sampling = min(1.0, settings.batch / nominal)
-        sensitivities = _sensitivities(schema, budget)
+        marginals, measured = measuring.noise(schema, budget, share=settings.marginal_share)
         columns = len(schema.columns) + (not schema.regular)
         pairs = columns + columns * (columns - 1) // 2
         mu = mu_allowed(budget)
         if math.isinf(mu):
             return cls(
-                marginals=dict.fromkeys(sensitivities, 0.0), tilt=0.0, training=0.0,
+                marginals=marginals, tilt=0.0, training=0.0,
                 sampling=sampling, nominal=nominal, ledger=(),
             )  # fmt: skip
-        scale = math.sqrt(len(sensitivities) / settings.marginal_share) / mu
-        marginals = {name: scale * value for name, value in sensitivities.items()}
-        events: list[Event] = [
-            GaussianEvent(stddev=marginals[name], l2_sensitivity=sensitivities[name])
-            for name in sensitivities
-        ]
+        events: list[Event] = [*measured]
         tilt = 0.0
         if settings.tilt_share > 0:
-            own = _factor(budget)
+            own = math.sqrt(2) if budget.relation is NeighboringRelation.REPLACE_ONE else 1.0
             tilt = own * math.sqrt(pairs / settings.tilt_share) / mu
             events.append(GaussianEvent(stddev=tilt, l2_sensitivity=own, count=pairs))
 
@@ -284,16 +279,6 @@ class Noise:
             marginals=marginals, tilt=tilt, training=multiplier * CLIP, sampling=sampling,
             nominal=nominal, ledger=ledger_of(multiplier),
         )  # fmt: skip
-
-
-def _factor(budget: Budget) -> float:
-    return math.sqrt(2) if budget.relation is NeighboringRelation.REPLACE_ONE else 1.0
-
-
-def _sensitivities(schema: Schema, budget: Budget) -> dict[str, float]:
-    """L2 sensitivity of each measured histogram, from public metadata."""
-    factor = _factor(budget)
-    return {name: factor * value for name, value in measuring.sensitivities(schema).items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from panelbench import ColumnKind
+from panelbench import ColumnKind, GaussianEvent, NeighboringRelation
+from panelbench.accounting import mu_allowed
 from panelbench.coders import UNITS_PER_DAY, Categories, Coder, Gaps, HourOfDay, numeric_edges
 from panelbench_path import cumulative
 from panelbench_path.codebook import Code, Codebook, Listed, Quantiles
 from panelbench_path.layout import BINS, FIRST_BIN, FIRST_CATEGORY, MISSING
 
 if TYPE_CHECKING:
-    from panelbench import Column, Schema
+    from panelbench import Budget, Column, Schema
     from panelbench.flatten import Wide
 
 GRID = 128
@@ -55,6 +56,26 @@ def sensitivities(schema: Schema) -> dict[str, float]:
         found["hour"] = 1.0
         found["time"] = cumulative.l2_sensitivity(_clock(schema)[1].size)
     return found
+
+
+def noise(
+    schema: Schema, budget: Budget, *, share: float
+) -> tuple[dict[str, float], list[GaussianEvent]]:
+    """Standard deviations by name, and what they are charged; 0 and nothing without a limit.
+
+    Args:
+        schema: The schema.
+        budget: The budget of the whole release.
+        share: Of it (of mu^2), in equal parts for all quantities.
+    """
+    mu = mu_allowed(budget)
+    replaced = budget.relation is NeighboringRelation.REPLACE_ONE
+    own = {n: (math.sqrt(2) if replaced else 1.0) * v for n, v in sensitivities(schema).items()}
+    if math.isinf(mu):
+        return dict.fromkeys(own, 0.0), []
+    scale = math.sqrt(len(own) / share) / mu
+    events = [GaussianEvent(stddev=scale * v, l2_sensitivity=v) for v in own.values()]
+    return {name: scale * value for name, value in own.items()}, events
 
 
 def masses(wide: Wide, schema: Schema) -> list[Masses]:

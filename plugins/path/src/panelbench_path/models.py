@@ -92,6 +92,37 @@ def check_text(form: Form, pieces: Pieces, tokens: Tokens) -> None:
         )
 
 
+def digest(where: str) -> str:
+    """SHA-256 of a model, in hexadecimal: of its file, or of the names and files of its folder.
+
+    Args:
+        where: As in `load`.
+
+    Raises:
+        DataError: Where there is none.
+    """
+    path = _located(where) if where else shipped.WEIGHTS
+    if not path.is_dir():
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    whole = hashlib.sha256()
+    for file in sorted(each for each in path.rglob("*") if each.is_file()):
+        with file.open("rb") as stream:
+            own = hashlib.file_digest(stream, "sha256").hexdigest()
+        whole.update(f"{own}  {file.relative_to(path).as_posix()}\n".encode())
+    return whole.hexdigest()
+
+
+def _located(where: str) -> Path:
+    path = Path(where).expanduser()
+    if not path.exists():
+        raise DataError(
+            f"There is no model at '{where}'; name a folder in the format of Hugging Face or a "
+            f"GGUF file on this machine, or leave `model` out for the shipped one."
+        )
+    return path
+
+
 def load(where: str, *, dtype: str = "float32") -> tuple[PreTrainedModel, Tokens]:
     """A model in evaluation mode, and what makes its tokens.
 
@@ -107,12 +138,7 @@ def load(where: str, *, dtype: str = "float32") -> tuple[PreTrainedModel, Tokens
     kind = getattr(torch, dtype)
     if not where:
         return shipped.load().to(kind), Reserved()
-    path = Path(where).expanduser()
-    if not path.exists():
-        raise DataError(
-            f"There is no model at '{where}'; name a folder in the format of Hugging Face or a "
-            f"GGUF file on this machine, or leave `model` out for the shipped one."
-        )
+    path = _located(where)
     folder = path if path.is_dir() else _converted(path)
     model, tokenizer = _read(folder, kind, named=where)
     return model.eval(), Tokenized(tokenizer)

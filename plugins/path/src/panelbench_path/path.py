@@ -24,6 +24,7 @@ from panelbench import (
     UserTables,
 )
 from panelbench.accounting import calibrate, mu_allowed
+from panelbench_path import models, shipped
 from panelbench_path.grids import UNITS_PER_DAY
 from panelbench_path.selection import (
     CHOICES,
@@ -86,6 +87,8 @@ class Path(Mechanism):
 
     Attributes:
         model: A local Hugging Face folder or GGUF file; empty for the shipped model.
+        digest: SHA-256 that the model must have (`models.digest`); anything where empty. With it,
+            what a cell is known by includes what is in the file.
         target: "row" (the next row, as the paper infers) or "rest" (all that remains).
         start: Probability of the split point 0, the header alone.
         pool: Where other split points come from: "lengths" (how many tables reach each, from the
@@ -126,6 +129,7 @@ class Path(Mechanism):
     kind: ClassVar[str] = USER_TABLES
 
     model: str = ""
+    digest: str = ""
     target: str = "row"
     start: float = 0.1
     pool: str = "lengths"
@@ -271,6 +275,12 @@ class Path(Mechanism):
         self, dataset: UserTables, budget: Budget, rng: np.random.Generator
     ) -> SyntheticTables:
         schema = dataset.schema
+        digest = models.digest(self.model)
+        if self.digest not in ("", digest):
+            raise DataError(
+                f"The model '{self.model or shipped.WEIGHTS.name}' has the SHA-256 {digest}, "
+                f"expected {self.digest}; take the model that was meant, or correct `digest`."
+            )
         noise = self.noise(schema, budget)
         form = Form.of(schema)
         real = form.encode(dataset.train)
@@ -321,6 +331,7 @@ class Path(Mechanism):
                 ledger=noise.ledger,
             ),
             info={
+                "model_sha256": digest,
                 "sampling_probability": self.probability(schema),
                 "noise_multiplier": noise.gradients / self.clip,
                 "vote_stddev": noise.votes,

@@ -220,16 +220,8 @@ class Noise:
         """Fixed noise by shares of the budget."""
         mu = mu_allowed(budget)
         replaced = budget.relation is NeighboringRelation.REPLACE_ONE
-        sensitivities = measuring.sensitivities(schema)
-        factor = math.sqrt(2) if replaced else 1.0
-        unit = math.sqrt(len(sensitivities) / settings.marginal_share) / mu
-        marginals = {name: unit * factor * value for name, value in sensitivities.items()}
-        events: list[Event] = []
-        if not math.isinf(mu):
-            events = [
-                GaussianEvent(stddev=marginals[name], l2_sensitivity=factor * value)
-                for name, value in sensitivities.items()
-            ]
+        marginals, measured = measuring.noise(schema, budget, share=settings.marginal_share)
+        events: list[Event] = [*measured]
         rest = 1 - settings.marginal_share - settings.start_share - settings.apart_share
         releases = []
         for clip, count, share in (
