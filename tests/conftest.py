@@ -7,10 +7,12 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 if TYPE_CHECKING:
@@ -60,6 +62,15 @@ class Bench:
         )
         assert rc is None or done.returncode == rc, done.stdout + done.stderr
         return done
+
+    def children(self) -> list[psutil.Process]:
+        """The processes that work for this store, told by the cache that they were given."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get("PANELBENCH_CACHE") == str(self.store / "cache"):
+                    found.append(process)
+        return found
 
     def grid(self, text: str = "", *, name: str = "fx", **parts: object) -> Path:
         """Write a grid of fixture components; `parts` say what differs from one small cell."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,13 +159,16 @@ class RaiseOnRepeat(Ok):
 
 @dataclass(frozen=True, kw_only=True)
 class Sleep(Ok):
-    """Sleeps."""
+    """Sleeps, and says in a file that it does."""
 
     name = "fx-sleep"
 
     seconds: float = 60.0
+    note: str = ""
 
     def release(self, dataset, budget, *, rng):
+        if self.note:
+            Path(self.note).touch()
         time.sleep(self.seconds)
         return super().release(dataset, budget, rng=rng)
 
@@ -186,11 +190,17 @@ class Busy(Ok):
 
 @dataclass(frozen=True, kw_only=True)
 class Hog(Ok):
-    """Takes two gigabytes and keeps them."""
+    """Takes two gigabytes and keeps them; `apart`, a process it starts takes one."""
 
     name = "fx-hog"
 
+    apart: bool = False
+
     def release(self, dataset, budget, *, rng):
+        if self.apart:
+            code = "import time; hoard = b'x' * 2**30; time.sleep(10)"
+            subprocess.run([sys.executable, "-c", code], check=True)
+            return super().release(dataset, budget, rng=rng)
         hoard = [np.ones(2**24) for _ in range(16)]
         time.sleep(30)
         return hoard
@@ -208,15 +218,22 @@ class Kill(Ok):
 
 @dataclass(frozen=True, kw_only=True)
 class Fork(Ok):
-    """Leaves a grandchild behind."""
+    """Leaves a grandchild behind: its own, one in a session of its own, or an orphan."""
 
     name = "fx-fork"
 
     note: str = ""
+    leaves: str = "child"
 
     def release(self, dataset, budget, *, rng):
-        child = subprocess.Popen(["/bin/sleep", "300"])
-        Path(self.note).write_text(str(child.pid))
+        if self.leaves == "orphan":
+            code = f"sleep 300 > /dev/null 2>&1 & echo $! > {self.note}"
+            subprocess.run(["/bin/sh", "-c", code], check=True)
+        else:
+            apart = self.leaves == "session"
+            child = subprocess.Popen(["/bin/sleep", "300"], start_new_session=apart)
+            Path(self.note).write_text(str(child.pid))
+            time.sleep(1 if apart else 0)  # long enough to be seen
         return super().release(dataset, budget, rng=rng)
 
 
@@ -365,12 +382,14 @@ class Count(_Metric):
 
 @dataclass(frozen=True, kw_only=True)
 class SlowMetric(_Metric):
-    """Never ends."""
+    """Takes its time, by default too much of it."""
 
     name = "fx-slow-metric"
 
+    seconds: float = 60.0
+
     def score(self, reference, release, *, rng):
-        time.sleep(60)
+        time.sleep(self.seconds)
         return []
 
 

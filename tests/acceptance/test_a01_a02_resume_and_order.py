@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 import time
 
 import pytest
+
+from panelbench.record import write_new
 
 GRID = {"repeats": 8, "budgets": "epsilon = [0.5, 1.0, 2.0]", "metrics": ["fx-gap", "fx-count"]}
 
@@ -39,6 +42,16 @@ def test_a01_a_killed_grid_goes_on_and_leaves_finished_records_untouched(bench):
     assert bench.board() == interrupted
 
 
+def test_a01_no_child_outlives_a_parent_that_is_killed(bench):
+    asleep = bench.folder / "asleep"
+    grid = bench.grid(mechanisms=[("fx-sleep", f'{{ note = "{asleep}" }}')])
+    killed_after(bench, grid, asleep.exists)
+    deadline = time.monotonic() + 20
+    while bench.children() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not bench.children()
+
+
 @pytest.mark.slow
 def test_a01_twenty_kills_at_random_moments_never_leave_an_unreadable_record(bench):
     grid = bench.grid(**GRID)
@@ -51,6 +64,18 @@ def test_a01_twenty_kills_at_random_moments_never_leave_an_unreadable_record(ben
     bench.run(grid)
     assert len(bench.records()) == 24
     assert len(bench.records("scores")) == 48
+
+
+def test_a01_a_reader_sees_all_of_a_record_or_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.fsync", lambda _: None)  # a busy disk would only slow it down
+    path, text, sizes = tmp_path / "record.json", "x" * 2**25, set()
+    writer = threading.Thread(target=write_new, args=(path, text))
+    writer.start()
+    while writer.is_alive():
+        if path.exists():
+            sizes.add(path.stat().st_size)
+    assert path.stat().st_size == len(text)
+    assert sizes <= {len(text)}
 
 
 def test_a01_the_same_command_again_computes_nothing(bench):

@@ -27,6 +27,16 @@ def test_a03_an_entry_with_a_failed_cell_shows_its_count_and_has_no_rank(bench):
     assert partial["rank"] == partial["tie_group"] == partial["difference_to_best"] == ""
 
 
+def test_a03_what_failed_throughout_still_has_its_row(bench):
+    mechanisms, metrics = ["fx-ok", "fx-raise"], ["fx-gap", "fx-raising-metric"]
+    bench.run(bench.grid(repeats=2, mechanisms=mechanisms, metrics=metrics), rc=3)
+    whole, *failed = rows(bench)
+    assert (whole["n_ok"], whole["rank"]) == ("2", "1")
+    assert [(r["n_ok"], r["n_planned"], r["section"]) for r in failed] == [
+        ("0", "2", "incomplete")
+    ] * 3
+
+
 def test_a03_failed_nan_infinite_and_deleted_give_the_same_board(bench):
     grid = bench.grid(**GRID)
     bench.run(grid)

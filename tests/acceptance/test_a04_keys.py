@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+
+import panelbench
+from panelbench.catalog import _AUDIT, _CORE
+
+ROOT = Path(__file__).parents[2]
+OUT_OF_KEYS = {"catalog", "environments", "errors", "hookspecs", "record"}
+"""Harness modules of a child that find, refuse and write, and compute no number."""
 
 PLUGIN = '''
 from dataclasses import dataclass
@@ -111,3 +124,37 @@ def test_a04_a_module_beside_a_plugin_file_counts_too(bench, tmp_path):
     assert fresh(bench, grid)[0] == []
     folder.joinpath("aid.py").write_text("A = 2\n")
     assert fresh(bench, grid)[0] == ["my-file/mine tiny"]
+
+
+@pytest.mark.parametrize(("child", "keyed"), [("worker", _CORE), ("auditor", {*_CORE, *_AUDIT})])
+def test_a04_what_a_child_and_plugins_import_of_the_harness_is_in_the_key(child, keyed):
+    code = f"import sys, panelbench.{child}; print(*sys.modules, sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    sources = [path.read_text() for path in ROOT.glob("plugins/*/src/**/*.py")]
+    named = re.findall(r"^ *from panelbench\.(\w+) import", "\n".join(sources), re.MULTILINE)
+    imported = {*re.findall(r"^panelbench\.(\w+)$", done.stdout, re.MULTILINE), *named}
+    assert imported - {*keyed} == OUT_OF_KEYS
+
+
+def test_a04_the_harness_counts_where_it_can_change_a_release(bench, tmp_path):
+    copy = tmp_path / "harness" / "panelbench"
+    shutil.copytree(Path(panelbench.__file__).parent, copy)
+    bench.environment["PYTHONPATH"] = str(copy.parent)
+    grid = bench.grid()
+    assert fresh(bench, grid) == (["fixtures-plugin/fx-ok tiny"], 1)
+    for module, ran in (("report", []), ("conversions", ["fixtures-plugin/fx-ok tiny"])):
+        with (copy / f"{module}.py").open("a") as stream:
+            stream.write("# a comment\n")
+        assert fresh(bench, grid)[0] == ran, module
+
+
+def test_a04_a_new_version_of_a_library_reruns_what_requires_it(bench, site, three):
+    del three  # for its packages
+    metadata = site.folder / "beta-0.1.dist-info" / "METADATA"
+    metadata.write_text(metadata.read_text() + "Requires-Dist: fx-library\n")
+    site.install("fx_library", {"__init__": ""}, version="1.0")
+    grid = bench.grid(mechanisms=["alpha/mine", "beta/mine"])
+    assert fresh(bench, grid)[0] == ["alpha/mine tiny", "beta/mine tiny"]
+    library = site.folder / "fx_library-1.0.dist-info" / "METADATA"
+    library.write_text(library.read_text().replace("Version: 1.0", "Version: 2.0"))
+    assert fresh(bench, grid)[0] == ["beta/mine tiny"]

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 
 def only(records) -> dict:
@@ -29,9 +30,18 @@ def test_a07_a_hog_is_ended_by_its_memory_limit(bench):
     assert record["peak_mb"] > 512
 
 
-def test_a07_a_grandchild_does_not_outlive_its_cell(bench):
+def test_a07_memory_that_a_grandchild_takes_counts(bench):
+    hog = ("fx-hog", "{ apart = true }")
+    grid = bench.grid(mechanisms=[hog], limits="seconds = 60\nmemory_mb = 512")
+    bench.run(grid, rc=3)
+    assert only(bench.records())["status"] == "oom"
+
+
+@pytest.mark.parametrize("leaves", ["child", "session", "orphan"])
+def test_a07_a_grandchild_does_not_outlive_its_cell(bench, leaves):
     note = bench.folder / "pid"
-    bench.run(bench.grid(mechanisms=[("fx-fork", f'{{ note = "{note}" }}')]))
+    params = f'{{ note = "{note}", leaves = "{leaves}" }}'
+    bench.run(bench.grid(mechanisms=[("fx-fork", params)]))
     assert only(bench.records())["status"] == "ok"
     deadline = time.monotonic() + 5
     while psutil.pid_exists(pid := int(note.read_text())) and time.monotonic() < deadline:
@@ -56,6 +66,12 @@ def test_a07_a_limit_hit_while_scoring_says_so_and_keeps_the_release(bench):
         "fx-count": "ok",
     }
     assert ended["fx-slow-metric"]["phase"] == "score"
+
+
+def test_a07_each_metric_has_all_the_time_there_is(bench):
+    slow = [("fx-slow-metric", f"{{ seconds = {seconds} }}") for seconds in (3.0, 3.1)]
+    bench.run(bench.grid(metrics=slow, limits="seconds = 5"))
+    assert {record["status"] for record in bench.records("scores").values()} == {"ok"}
 
 
 def test_a08_a_cell_that_kills_itself_leaves_the_others_as_they_would_be(bench):
@@ -83,6 +99,13 @@ def test_a08_twelve_cells_with_a_killer_in_the_middle_give_twelve_records(bench)
     bench.run(bench.grid(mechanisms=mechanisms), rc=3)
     statuses = sorted(record["status"] for record in bench.records().values())
     assert statuses == ["killed", *["ok"] * 11]
+
+
+def test_a08_what_was_killed_or_failed_is_not_run_again_unless_asked(bench):
+    grid = bench.grid(mechanisms=["fx-kill", "fx-raise"])
+    for _ in "ab":
+        bench.run(grid, rc=3)
+        assert [record["attempt"] for record in bench.records().values()] == [1, 1]
 
 
 def test_a08_an_exception_is_a_record_with_the_plugin_line_and_a_log(bench):

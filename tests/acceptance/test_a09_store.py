@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 
@@ -93,7 +94,9 @@ def test_a09_twenty_thousand_records_load(tmp_path):
     for index in range(20_000):
         text = record(key=f"{index:024x}").to_json()
         (folder / f"{index:024x}-1.json").write_text(text)
+    since = time.process_time()
     assert sum(1 for _ in Store(tmp_path).records("cell")) == 20_000
+    assert time.process_time() - since < 20  # s; a few, on a slow machine too
 
 
 def test_a09_a_lease_keeps_a_second_run_off_and_a_dead_holder_frees_it(tmp_path):

@@ -11,10 +11,10 @@ import subprocess
 import sys
 import time
 
-import psutil
 import pytest
 
 from panelbench import progress
+from panelbench.record import Status
 
 HEAVY = ("pandas", "torch", "jax", "numpy", "scipy", "numba", "mbi", "dp_accounting")
 PROBE = """
@@ -47,6 +47,23 @@ def test_a11_without_a_terminal_progress_is_plain_lines_with_all_four_counts(ben
 
 def test_a11_a_quiet_run_still_says_a_line_within_thirty_seconds():
     assert progress._LINE_EVERY <= 30
+
+
+def test_a11_without_a_terminal_a_line_comes_whenever_its_time_is_up(monkeypatch):
+    monkeypatch.setattr(progress, "_LINE_EVERY", 0.01)
+    stream = io.StringIO()
+    with progress.Progress(5, 1, stream) as shown:
+        for name, status in (("good", Status.OK), ("bad", Status.OOM), ("endless", None)):
+            shown.begin(name)
+            if status:
+                shown.end(name, status)
+        deadline = time.monotonic() + 20
+        while stream.getvalue().count("endless") < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        told = [line for line in stream.getvalue().splitlines() if "endless" in line]
+    assert len(told) >= 3
+    said = "3/5 cells done (1 kept), 1 failed, 1 running, 2 remaining, "
+    assert all(line.startswith(said) for line in told)
 
 
 def test_a11_a_terminal_gets_a_bar():
@@ -84,17 +101,14 @@ def test_a11_exit_code_130_when_interrupted_and_no_child_is_left(bench, sign):
     process = bench.start("run", grid, "--store", bench.store, "--workers", 2)
     while not bench.records() and process.poll() is None:
         time.sleep(0.05)
+    assert bench.children()
     os.kill(process.pid, sign)
     _, told = process.communicate(timeout=20)
     assert process.returncode == 130
     assert "the same command goes on" in told
     assert [r["status"] for r in bench.records().values()] == ["ok"]
     assert not list((bench.store / "leases").glob("*.json"))
-    assert not [p for p in psutil.process_iter(["cmdline"]) if _holds(p, str(bench.store))]
-
-
-def _holds(process: psutil.Process, marker: str) -> bool:
-    return any(marker in word for word in process.info["cmdline"] or ())
+    assert not bench.children()
 
 
 def test_a11_an_error_is_one_sentence_without_a_traceback_unless_asked(bench):

@@ -119,6 +119,11 @@ def test_a15_verify_names_an_altered_csv(bench, public):
     assert "Problems: 1." in told
 
 
+def test_a15_verify_names_a_csv_that_is_gone(bench, public):
+    (public / "fx.csv").unlink()
+    assert "fx.csv is not beside it" in bench("verify", public, rc=1).stdout
+
+
 def test_a15_verify_names_missing_cells(bench, public):
     altered(public, lambda records: [r for r in records if r["what"] == "score"])
     assert "4 of 4 planned cells have no record" in bench("verify", public, rc=1).stdout
@@ -154,6 +159,17 @@ def test_a02_a_recorded_cell_is_reproduced_to_the_bit(bench):
     path = max((bench.store / "records").iterdir())
     told = bench("reproduce", path)
     assert told.stdout.startswith("identical")
+
+
+def test_a02_a_score_that_only_rounding_changed_is_within_tolerance(bench):
+    bench.run(bench.grid())
+    path = next((bench.store / "scores").iterdir())
+    for apart, rc, said in ((1e-9, 0, "within tolerance"), (1e-3, 3, "different")):
+        record = json.loads(path.read_text())
+        record["scores"][0]["value"] += apart
+        path.write_text(json.dumps(record))
+        cell = next((bench.store / "records").iterdir())
+        assert bench("reproduce", cell, rc=rc).stdout.startswith(said)
 
 
 def test_a02_reproduce_says_what_differs_and_what_changed(bench):

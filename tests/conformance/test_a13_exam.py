@@ -69,8 +69,37 @@ class Undeclared(Backwards):
         yield Score(component="other", value=0.0)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Imperfect(Backwards):
+    """Is not perfect where it says so."""
+
+    name = "imperfect"
+    components: ClassVar[Mapping[str, Scale]] = {"gap": Scale(perfect=0.0)}
+
+    def score(self, reference, release, *, rng):
+        yield Score(component="gap", value=1e-6)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OffScale(Backwards):
+    """Leaves the range that it declares."""
+
+    name = "off-scale"
+    components: ClassVar[Mapping[str, Scale]] = {"gap": Scale(upper=0.1)}
+
+    def score(self, reference, release, *, rng):
+        gap = abs(reference.test["level"].mean() - release.frame["level"].mean())
+        yield Score(component="gap", value=gap)
+
+
 @pytest.mark.parametrize(
-    ("cls", "said"), [(Backwards, "as the copy was damaged more"), (Undeclared, "Declare 'other'")]
+    ("cls", "said"),
+    [
+        (Backwards, "as the copy was damaged more"),
+        (Undeclared, "Declare 'other'"),
+        (Imperfect, "'gap' is 1e-06 for the reference itself, declared is 0.0"),
+        (OffScale, "lies outside 0.0 to 0.1"),
+    ],
 )
 def test_the_exam_fails_a_metric_that_breaks_its_promise(cls, said):
     assert any(said in finding.why for finding in examine_component(cls) if not finding.passed)

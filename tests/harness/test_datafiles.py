@@ -67,6 +67,18 @@ def test_a10_a_truncated_file_is_refused_with_both_hashes_and_leaves_nothing(ser
     assert [p.name for p in tmp_path.iterdir()] == [".file.lock"]
 
 
+def test_a10_an_altered_file_is_seen_and_fetched_again(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("PANELBENCH_DATA", str(tmp_path))
+    sha = hashlib.sha256(CONTENT).hexdigest()
+    (tmp_path / "file").write_bytes(CONTENT[:-1] + b"y")
+    file = {"path": "file", "sha256": sha, "url": url(server, "whole")}
+    found = datafiles._look("tiny", file)
+    assert found["state"] == "altered"
+    assert datafiles.get([found], say=lambda _: None) == 0
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert datafiles._look("tiny", file)["state"] == "found"
+
+
 def test_a10_a_failing_download_is_one_sentence(server, tmp_path):
     with pytest.raises(DataError, match="could not be fetched: HTTP Error 404"):
         datafiles.fetch(url(server, "gone"), tmp_path / "file", None)

@@ -63,6 +63,18 @@ def test_gaussian_noise_of_epsilon_one_is_bounded_below_one_in_99_of_100_audits(
     assert np.mean(np.array(found) <= 1.0) >= 0.99
 
 
+def test_a14_many_statistics_of_pure_noise_prove_nothing():
+    names = [str(column) for column in range(200)]
+    flagged = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        within, without = rng.normal(0, 1, (2, 200, len(names)))
+        nothing = Figures(epsilon=0.0, delta=DELTA, alpha=2.0)
+        found = told_apart(nothing, names, within, without, rng)
+        flagged += bool(verdict(found, nothing).reason)
+    assert flagged < 5  # each is with probability 1 % at most; 5 of 10 with less than 1e-7
+
+
 def test_the_bound_on_a_gaussian_claim_reaches_two_thirds_of_epsilon_one():
     mu = gaussian_mu(1.0, DELTA)
     assert np.mean([play(mu, claim(mu), 50_000, seed) for seed in range(5)]) > 0.66
