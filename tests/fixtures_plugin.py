@@ -76,8 +76,11 @@ class FromFile(DatasetSource):
     name = "from-file"
     kind = USER_TABLES
 
+    sha256: str | None = None
+
     def files(self):
-        return (DataFile(path="seed.txt", instructions="Write a number into it."),)
+        what = "Write a number into it."
+        return (DataFile(path="seed.txt", instructions=what, sha256=self.sha256),)
 
     def load(self, *, rng):
         del rng

@@ -109,13 +109,18 @@ def file_hashes(choice: Choice) -> dict[str, str]:
     """Hashes of the files a dataset reads.
 
     Raises:
-        GridError: Where one is missing, saying how to get it.
+        GridError: Where one is missing, saying how to get it, or is not the one that was declared.
     """
     found: dict[str, str] = {}
     for file in choice.files:
         path = datafiles.find(file)
         if path is not None:
-            found[file["path"]] = datafiles.sha256_of(path)
+            found[file["path"]] = own = datafiles.sha256_of(path)
+            if file["sha256"] not in (None, own):
+                raise GridError(
+                    f"'{path}' has the sha256 {own}, the dataset '{choice.name}' expects "
+                    f"{file['sha256']}; get it again."
+                )
         elif file["required"]:
             folder = datafiles.directory()
             where = f"is not in '{folder}'" if folder else "no data directory is named (--data)"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+
 import pytest
 
 BLOCK = """
@@ -24,7 +27,8 @@ def off(bench, tmp_path):
     site = tmp_path / "off"
     site.mkdir()
     (site / "sitecustomize.py").write_text(BLOCK)
-    bench.environment["PYTHONPATH"] = str(site)
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    bench.environment["PYTHONPATH"] = os.pathsep.join([str(site), *filter(None, inherited)])
     return bench
 
 

@@ -93,6 +93,17 @@ def test_a_grid_whose_file_is_missing_stops_at_plan_time_and_says_how_to_get_it(
     assert f"not in '{bench.folder}'" in done.stderr
 
 
+def test_a10_a_grid_whose_file_is_another_than_was_declared_stops_with_both_hashes(bench):
+    (bench.folder / "seed.txt").write_text("7")
+    own, declared = (hashlib.sha256(text).hexdigest() for text in (b"7", b"8"))
+    wanted = ("from-file", f'{{ sha256 = "{declared}" }}')
+    done = bench.run(bench.grid(datasets=[wanted]), "--data", bench.folder, rc=1)
+    assert f"has the sha256 {own}, the dataset" in done.stderr
+    assert f"expects {declared}" in done.stderr
+    (bench.folder / "seed.txt").write_text("8")
+    bench.run(bench.grid(datasets=[wanted]), "--data", bench.folder)
+
+
 def test_a_dataset_that_refuses_its_file_stops_at_plan_time_with_its_sentence(bench):
     (bench.folder / "seed.txt").write_text("seven")
     done = bench.run(bench.grid(datasets=["from-file"]), "--data", bench.folder, rc=1)
