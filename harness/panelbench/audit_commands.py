@@ -126,11 +126,11 @@ def _line(name: str, record: Record) -> str:
     played = f"{found['releases']} releases"
     if found["method"] == "canaries":
         played = f"{found['canaries']} canaries in {found['releases']} releases"
-    word = "CONTRADICTED" if told["reason"] else "no objection"
-    return (
-        f"{word:12}  {name}: epsilon > {told['epsilon_lower']:.3g}, claimed "
-        f"{float(told['epsilon']):.4g} ({played}, {told['seconds']:.1f} s)"
-    )
+    played = f"({played}, {told['seconds']:.1f} s)"
+    if told["reason"]:
+        return f"CONTRADICTED  {name}: {told['reason']} {played}"
+    bound = f"epsilon > {told['epsilon_lower']:.3g}, claimed {float(told['epsilon']):.4g}"
+    return f"no objection  {name}: {bound} {played}"
 
 
 def _publish(store: Store, folder: Path) -> None:

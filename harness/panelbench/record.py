@@ -349,7 +349,7 @@ def read_record(path: Path) -> Record:
         return Record.from_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise StoreError(f"The record '{path}' cannot be read: {error.strerror}.") from error
-    except StoreError as error:
+    except (StoreError, UnicodeDecodeError) as error:
         raise StoreError(
             f"The record '{path}' cannot be used: {error}; move it away and run the grid again."
         ) from error

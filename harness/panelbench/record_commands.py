@@ -142,7 +142,7 @@ def _recorded(options: argparse.Namespace) -> tuple[Record, list[Record]]:
     from panelbench.record import Store, read_record
 
     path = Path(options.record)
-    if path.is_file():
+    if path.suffix == ".json" and path.is_file():
         record = read_record(path)
         scores = Store(path.parent.parent).records("score")
     elif options.store.endswith(".jsonl.gz"):
@@ -164,7 +164,7 @@ def _only(cells: Any, key: str) -> Record:  # noqa: ANN401 - any iterable of rec
     found: list[Record] = [record for record in cells if record.key.startswith(key)]
     if len(found) != 1:
         raise StoreError(
-            f"'{key}' is the beginning of {len(found) or 'no'} keys; give the path of a record, or "
-            f"the beginning of one key and its --store (a folder or a .jsonl.gz)."
+            f"'{key}' is the beginning of {len(found) or 'no'} keys; give the path of a record's "
+            f".json, or the beginning of one key and its --store (a folder or a .jsonl.gz)."
         )
     return found[0]

@@ -63,12 +63,12 @@ def test_a09_a_record_of_a_newer_version_is_refused_by_name(tmp_path):
         list(store.records("cell"))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema_version": 1}'])
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b'{"schema_version": 1}', b"\x1f\x8b"])
 def test_a09_a_damaged_record_is_named(tmp_path, text):
     store = Store(tmp_path)
     store.add(record())
     path = next((tmp_path / "records").iterdir())
-    path.write_text(text)
+    path.write_bytes(text)
     with pytest.raises(StoreError, match=path.name):
         list(store.records("cell"))
 

@@ -188,6 +188,14 @@ def test_a02_reproduce_says_what_differs_and_what_changed(bench):
     assert "<- differs" in told
 
 
+def test_reproduce_of_what_is_no_record_says_what_to_give(bench):
+    board = bench.folder / "board.jsonl.gz"
+    board.write_bytes(gzip.compress(b"{}"))
+    told = bench("reproduce", board, "--store", bench.store, rc=1).stderr.strip()
+    assert told.startswith(f"panelbench: '{board}' is the beginning of no keys; give the path of")
+    assert "a record's .json, or the beginning of one key" in told
+
+
 def test_compare_tells_what_is_surely_worse_and_exits_with_three(bench):
     board = {}
     for name, shift in (("a", 0.0), ("b", 5.0)):
