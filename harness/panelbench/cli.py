@@ -7,6 +7,7 @@ any number of plugins installed.
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -15,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from panelbench.errors import PanelbenchError
+from panelbench.errors import PanelbenchError, StoreError
 from panelbench.schema import DATA_DIRECTORY
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ COMMANDS = {
 }
 """Where each command lives; imported when it runs."""
 STATUSES = "unsupported, skipped, failed, timeout, oom, killed, invalid"
+_NO_ROOM = (errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+"""Only writing ends like this, so no code is at fault."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -247,9 +250,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.data is not None:
         os.environ[DATA_DIRECTORY] = str(Path(options.data).expanduser().resolve())
     try:
-        module, function = COMMANDS[options.command]
-        perform = getattr(import_module(f"panelbench.{module}"), function)
-        return int(perform(options))
+        return _perform(options)
     except PanelbenchError as error:
         if options.traceback:
             traceback.print_exc()
@@ -261,6 +262,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _perform(options: argparse.Namespace) -> int:
+    module, function = COMMANDS[options.command]
+    perform = getattr(import_module(f"panelbench.{module}"), function)
+    try:
+        return int(perform(options))
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        what = f"'{error.filename}'" if error.filename else "A file"
+        raise StoreError(
+            f"{what} cannot be written: {error.strerror}; free some space or name another place."
+        ) from error
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from panelbench.grid import (
     resolve,
     score_subject,
 )
-from panelbench.record import Status, write_new
+from panelbench.record import Status, write_new, writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -152,6 +152,7 @@ def make_plan(
 
     Raises:
         GridError: Where a name, a parameter, a file or a dataset is at fault.
+        StoreError: Where a dataset cannot be kept.
     """
     grid = resolve(grid, plugins)
     kept = matching(grid.datasets, datasets, "dataset")
@@ -219,7 +220,8 @@ def _materialise(
     content = _content(note)
     meta = None if content is None else store.meta("datasets", content)
     if content is None or meta is None or not store.intact("datasets", content):
-        note.unlink(missing_ok=True)
+        with writing(note):
+            note.unlink(missing_ok=True)
         if content is not None:
             store.drop("datasets", content)
         say(f"Preparing dataset {label_of(choice)}")
@@ -240,7 +242,8 @@ def _materialise(
         if outcome.status is not Status.OK or content is None:
             reason = outcome.facts.get("error") or outcome.error or "it gave no data"
             raise GridError(f"The dataset '{label_of(choice)}' could not be prepared: {reason}")
-        write_new(note, json.dumps({"content": content, **identity}))
+        with writing(note):
+            write_new(note, json.dumps({"content": content, **identity}))
         meta = store.meta("datasets", content)
     users = None if meta is None else meta["schema"]["nominal_users"]
     return canonical(choice.identity), (content, users)

@@ -22,6 +22,7 @@ import os
 import re
 import shutil
 import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -202,11 +203,23 @@ def write_over(path: Path, content: str | bytes) -> None:
         Path(temporary).replace(path)
     except OSError as error:
         raise StoreError(
-            f"'{path}' cannot be written: {error.strerror}; name another place."
+            f"'{path}' cannot be written: {error.strerror or error}; name another place."
         ) from error
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in one sentence where something of a store cannot be written, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"'{path}' could not be written: {error.strerror or error}; free some space or choose "
+            f"another --store and run the same command again."
+        ) from error
 
 
 def one_line(text: str) -> str:
@@ -238,13 +251,8 @@ class Store:
     def add(self, record: Record) -> bool:
         """Write a record; False if that attempt was recorded already (the old one stays)."""
         path = self._folder(record.what) / f"{record.key}-{record.attempt}.json"
-        try:
+        with writing(path):
             return write_new(path, record.to_json())
-        except OSError as error:
-            raise StoreError(
-                f"The record '{path}' could not be written: {error.strerror}; free some space or "
-                f"choose another --store and run the same command again."
-            ) from error
 
     def latest(self, what: str, key: str) -> Record | None:
         """The newest attempt under a key, or None."""
@@ -282,8 +290,9 @@ class Store:
         target = self.root / kind / key
         if target.is_dir():
             return key
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix="."))
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix="."))
         try:
             for index, array in enumerate(plain):
                 np.save(temporary / f"{index}.npy", array, allow_pickle=False)
@@ -291,12 +300,10 @@ class Store:
             (temporary / "meta.json").write_text(text, encoding="utf-8")
             temporary.chmod(0o755)
             temporary.rename(target)
-        except OSError as error:
+        except OSError:
             if not target.is_dir():  # another child may have kept the same content meanwhile
-                raise StoreError(
-                    f"'{target}' could not be written: {error.strerror}; free some space and run "
-                    f"the same command again."
-                ) from error
+                with writing(target):
+                    raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         return key

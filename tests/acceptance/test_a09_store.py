@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import time
 
+import numpy as np
 import pytest
 
+from panelbench.cli import main
 from panelbench.errors import StoreError
 from panelbench.lease import take
-from panelbench.record import Record, Status, Store, write_new
+from panelbench.record import Record, Status, Store, write_new, write_over
 
 
 def record(**changes) -> Record:
@@ -128,3 +131,39 @@ def test_a09_a_full_disk_is_said_in_one_sentence(tmp_path, monkeypatch):
     with pytest.raises(StoreError, match="No space left on device; free some space"):
         Store(tmp_path).add(record())
     assert list((tmp_path / "records").iterdir()) == []
+
+
+def test_a09_a_short_write_without_an_error_number_keeps_its_reason(tmp_path, monkeypatch):
+    def short(*_, **__):
+        raise OSError("8 requested and 3 written")
+
+    monkeypatch.setattr("numpy.save", short)
+    with pytest.raises(StoreError, match="8 requested and 3 written; free some space"):
+        Store(tmp_path).put("datasets", {"a": np.zeros(1)}, {})
+    monkeypatch.setattr("os.fsync", short)
+    with pytest.raises(StoreError, match="8 requested and 3 written; name another place"):
+        write_over(tmp_path / "board.csv", "text")
+    with pytest.raises(StoreError, match="8 requested and 3 written; free some space"):
+        Store(tmp_path).add(record())
+
+
+def test_a09_a_new_grid_in_a_store_that_cannot_be_written_is_one_sentence(bench):
+    bench.store.mkdir()
+    (bench.store / "sources").write_text("in the way")
+    told = bench.run(bench.grid(), rc=1).stderr.splitlines()[-1]
+    assert told.startswith(f"panelbench: '{bench.store}/sources/")
+    assert "could not be written: Not a directory; free some space or choose another" in told
+
+
+def test_a09_whatever_a_read_only_disk_refuses_is_one_sentence(tmp_path, monkeypatch, capsys):
+    def refuse(_):
+        raise OSError(errno.EROFS, "Read-only file system", "results/logs/parent.log")
+
+    monkeypatch.setattr("panelbench.grid_commands.status", refuse)
+    assert main(["status", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        "panelbench: 'results/logs/parent.log' cannot be written: Read-only file system; free some "
+        "space or name another place.\n"
+    )
+    main(["status", str(tmp_path), "--traceback"])
+    assert "in refuse" in capsys.readouterr().err
