@@ -33,6 +33,11 @@ def kept_by_name(where: str, root: str, *, unchanged: bool = False) -> Kept:
     if where.endswith(".jsonl.gz"):
         return unpack(Path(where))
     path = Path(where)
+    if path.suffix == ".csv":
+        raise StoreError(
+            f"'{where}' is a table without its records; boards are read and compared by their "
+            f"archives: name the .jsonl.gz that was published with it."
+        )
     from_plan = path.suffix == ".json"
     store = Store(path.parent.parent if from_plan else Path(root))
     plan = _read_plan(path) if from_plan else _kept_plan(where, root, unchanged=unchanged)

@@ -196,6 +196,12 @@ def test_reproduce_of_what_is_no_record_says_what_to_give(bench):
     assert "a record's .json, or the beginning of one key" in told
 
 
+def test_compare_of_tables_says_that_archives_are_compared(bench):
+    told = bench("compare", "a.csv", "b.csv", rc=1).stderr
+    assert told.startswith("panelbench: 'a.csv' is a table without its records; boards are read")
+    assert "name the .jsonl.gz" in told
+
+
 def test_compare_tells_what_is_surely_worse_and_exits_with_three(bench):
     board = {}
     for name, shift in (("a", 0.0), ("b", 5.0)):
