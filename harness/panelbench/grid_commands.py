@@ -184,18 +184,24 @@ def _write(
     full: bool = False,
     more: Iterable[str] = (),
 ) -> None:
-    """Write first, then print, so that a reader who stops reading loses nothing."""
+    """Write first, then print, so that a reader who stops reading loses nothing.
+
+    Raises:
+        StoreError: Where a file cannot be written; the table is printed all the same.
+    """
     from panelbench.board import to_csv as csv_of
     from panelbench.record import write_over
     from panelbench.report import to_html as html_of
     from panelbench.table import render
 
-    if to_csv is not None:
-        write_over(to_csv, csv_of(board))
-    if to_html is not None:
-        write_over(to_html, html_of(board, kept, more=more))
-    if to_csv is not None:
-        print(render(board, every_component=full))
+    try:
+        if to_csv is not None:
+            write_over(to_csv, csv_of(board))
+        if to_html is not None:
+            write_over(to_html, html_of(board, kept, more=more))
+    finally:
+        if to_csv is not None:
+            print(render(board, every_component=full))
     for path in (to_csv, to_html):
         if path is not None:
             say(f"Wrote {path}")

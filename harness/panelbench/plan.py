@@ -225,6 +225,7 @@ def _materialise(
         if content is not None:
             store.drop("datasets", content)
         say(f"Preparing dataset {label_of(choice)}")
+        log = store.root / "logs" / f"dataset-{key_of(identity)}.log"
         outcome = child.supervise(
             {
                 "task": "load",
@@ -235,12 +236,16 @@ def _materialise(
                 "records": [],
             },
             parents=parents,
-            log=store.root / "logs" / f"dataset-{key_of(identity)}.log",
+            log=log,
             stop=stop,
         )
         content = outcome.facts.get("content")
         if outcome.status is not Status.OK or content is None:
-            reason = outcome.facts.get("error") or outcome.error or "it gave no data"
+            reason = outcome.facts.get("error") or outcome.error
+            if not reason:
+                with writing(log), log.open("a", encoding="utf-8") as stream:
+                    stream.write("It gave no data.\n")  # on a full disk no child can say why
+                reason = f"it gave no data; see {log}"
             raise GridError(f"The dataset '{label_of(choice)}' could not be prepared: {reason}")
         with writing(note):
             write_new(note, json.dumps({"content": content, **identity}))

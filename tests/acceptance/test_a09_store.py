@@ -6,6 +6,7 @@ import errno
 import json
 import re
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,28 @@ from panelbench.cli import main
 from panelbench.errors import StoreError
 from panelbench.lease import take
 from panelbench.record import Record, Status, Store, write_new, write_over
+
+SILENT = """
+import os
+from dataclasses import dataclass
+
+from panelbench import USER_TABLES, DatasetSource, hookimpl
+
+
+@dataclass(frozen=True, kw_only=True)
+class Silent(DatasetSource):
+    name = "silent"
+    kind = USER_TABLES
+
+    def load(self, *, rng):
+        print("I leave.", flush=True)
+        os._exit(0)
+
+
+@hookimpl
+def register_datasets():
+    return [Silent]
+"""
 
 
 def record(**changes) -> Record:
@@ -167,3 +190,24 @@ def test_a09_whatever_a_read_only_disk_refuses_is_one_sentence(tmp_path, monkeyp
     )
     main(["status", str(tmp_path), "--traceback"])
     assert "in refuse" in capsys.readouterr().err
+
+
+def test_a09_a_board_that_cannot_be_kept_is_shown_all_the_same(bench):
+    grid = bench.grid()
+    bench.run(grid)
+    (bench.folder / "file").touch()
+    to = bench.folder / "file" / "board.csv"
+    told = bench("leaderboard", grid, "--store", bench.store, "--csv", to, rc=1)
+    assert "fx-ok" in told.stdout
+    assert told.stderr.startswith(f"panelbench: '{to}' cannot be written: ")
+
+
+def test_a09_where_a_dataset_gave_neither_data_nor_a_reason_its_log_is_named(bench):
+    plugin = bench.folder / "silent.py"
+    plugin.write_text(SILENT)
+    bench.plugins.append(plugin)
+    grid = bench.grid(datasets=["silent/silent"])
+    told = bench.run(grid, rc=1).stderr.splitlines()[-1]
+    assert "could not be prepared: it gave no data; see " in told
+    log = Path(told.rsplit("see ", 1)[1])
+    assert log.read_text().splitlines() == ["I leave.", "It gave no data."]
