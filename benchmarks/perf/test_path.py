@@ -11,11 +11,17 @@ import numpy as np
 import pytest
 import torch
 
+from panelbench import Column, ColumnKind, PrivacyUnit, Schema
+from panelbench_path import models
 from panelbench_path.batches import as_cells, loss_by_table
 from panelbench_path.dpsgd import Plan, train
 from panelbench_path.drawn_cells import generate
+from panelbench_path.generate import Writer
+from panelbench_path.grammar import Grammar
 from panelbench_path.layout import BINS, FIRST_BIN, SLOTS, VOCABULARY, neighbors
 from panelbench_path.lora import attach
+from panelbench_path.serialise import Form
+from panelbench_path.vocabulary import Pieces
 from panelbench_path.weights import load
 
 USERS, ROWS, COLUMNS, STEPS = 128, 12, 6, 4
@@ -29,7 +35,12 @@ def bias():
     return found
 
 
-def batch_of(users, _rng):
+def batches_of(users, micro, _rng):
+    for first in range(0, len(users), micro):
+        yield cells_of(users[first : first + micro])
+
+
+def cells_of(users):
     tokens = FIRST_BIN + np.random.default_rng(0).integers(0, BINS, (USERS, ROWS, COLUMNS))
     rows = np.full(len(users), ROWS)
     return as_cells(neighbors(tokens[users], rows, starts=rows * 0, window=ROWS))
@@ -51,7 +62,7 @@ def private():
     train(
         model,
         layers,
-        batch_of,
+        batches_of,
         lambda net, cells: loss_by_table(net, cells, added),
         plan,
         rng=np.random.default_rng(0),
@@ -70,7 +81,7 @@ def ordinary():
     for _ in range(STEPS):
         optimiser.zero_grad()
         for first in range(0, USERS, 64):
-            cells = batch_of(np.arange(first, first + 64), None)
+            cells = cells_of(np.arange(first, first + 64))
             (loss_by_table(model, cells, added).sum() / USERS).backward()
         optimiser.step()
 
@@ -113,4 +124,38 @@ def test_generation_draws_rows_fast_enough(benchmark):
     benchmark.pedantic(draw, rounds=1)
     speed = rows.sum() / benchmark.stats["min"]
     benchmark.extra_info["rows/s"] = speed
+    assert speed >= LEAST_ROWS_PER_SECOND
+
+
+@pytest.mark.benchmark(timer=time.process_time)
+def test_text_is_written_row_by_row_fast_enough(benchmark):
+    """The default cell of `path`: 500 tables of ten rows, three numbers and a category."""
+    torch.set_num_threads(1)
+    numbers = (Column(name=name, lower=-12.0, upper=12.0) for name in "abc")
+    kind = Column(name="kind", kind=ColumnKind.CATEGORICAL, categories=("up", "down"))
+    schema = Schema(columns=(*numbers, kind), unit=PrivacyUnit.USER, min_rows=10, max_rows=10)
+    form = Form.of(schema)
+    model, tokens = models.load("", dtype="float32")
+    pieces = Pieces.of(form, tokens)
+    models.prune(model, pieces.ids)
+    writer = Writer(
+        model=model,
+        form=form,
+        tokens=tokens,
+        grammar=Grammar.of(pieces, min_rows=10),
+        context=400,
+        constrained=True,
+        temperature=1.0,
+        top_p=1.0,
+        static=(),
+    )
+    rows = np.full(500, 10)
+
+    def write():
+        writer.write(500, batch=500, rng=np.random.default_rng(0), say=lambda _: None, lengths=rows)
+
+    benchmark.pedantic(write, rounds=1)
+    speed = rows.sum() / benchmark.stats["min"]
+    benchmark.extra_info["rows/s"] = speed
+    print("rows/s", round(speed))
     assert speed >= LEAST_ROWS_PER_SECOND

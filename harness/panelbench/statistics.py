@@ -154,16 +154,26 @@ def standings(entries: Mapping[str, Sample], *, lower: bool) -> dict[str, Standi
     pairs = list(combinations(order, 2))  # the better one first
     apart = separated({(a, b): paired_p(entries[a], entries[b]) for a, b in pairs})
     result: dict[str, Standing] = {}
-    leader, group = order[0], 1
+    group = _groups(order, apart)
     for position, name in enumerate(order):
-        if (leader, name) in apart:
-            leader, group = name, group + 1
         gap = difference(entries[name], entries[order[0]]) if position else None
         result[name] = Standing(
             rank=position + 1,
             rank_lower=1 + sum((other, name) in apart for other in order[:position]),
             rank_upper=len(order) - sum((name, other) in apart for other in order[position + 1 :]),
-            tie_group=group,
+            tie_group=group[name],
             difference=gap,
         )
     return result
+
+
+def _groups(order: Sequence[str], apart: set[tuple[str, str]]) -> dict[str, int]:
+    """The best and all that are not separated from it are group 1, the same of the rest group 2."""
+    found: dict[str, int] = {}
+    left, group = list(order), 0
+    while left:
+        group += 1
+        own = [name for name in left if (left[0], name) not in apart]
+        found |= dict.fromkeys(own, group)
+        left = [name for name in left if name not in found]
+    return found

@@ -86,6 +86,18 @@ def test_rank_intervals_hold_what_is_not_separated():
     assert [(p.rank_lower, p.rank_upper) for p in found.values()] == [(1, 2), (1, 2), (3, 3)]
 
 
+def test_an_entry_ties_with_the_best_by_its_own_test_whoever_ranks_between():
+    entries = {
+        "a": by_repeat([1.0, 1.1, 0.9, 1.0]),
+        "b": by_repeat([2.0, 2.1, 1.9, 2.0]),
+        "c": by_repeat([0.5, 9.0, 0.8, 5.0]),
+        "d": by_repeat([7.0, 7.1, 6.9, 7.0]),
+    }
+    found = standings(entries, lower=True)
+    assert {name: place.rank for name, place in found.items()} == {"a": 1, "b": 2, "c": 3, "d": 4}
+    assert {n: place.tie_group for n, place in found.items()} == {"a": 1, "b": 2, "c": 1, "d": 3}
+
+
 def test_with_one_repeat_the_interval_is_over_cases():
     values = [3.1, 2.7, 3.9, 3.3]
     low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))

@@ -96,23 +96,28 @@ def test_the_ledger_is_what_training_did(monkeypatch):
     assert found.frame["user"].nunique() == 6
 
 
-def test_one_user_more_changes_that_users_example_alone():
+@pytest.mark.parametrize("within", [False, True])
+def test_one_user_more_changes_that_users_example_alone(within):
     panel = tiny_tables()
     form = Form.of(panel.schema)
     tables = form.encode(panel.train)
     grammar = Grammar.of(Pieces.of(form, Reserved()), min_rows=4)
     other = [tables[7], *tables[1:]]
     users = np.arange(20)
-    batches = [
+    mine, others = (
         Examples(
-            tables=own, grammar=grammar, start=0.1, pool=np.ones(12), target="row", context=400
-        ).batch_of(users, np.random.default_rng(0))
+            tables=own,
+            grammar=grammar,
+            start=0.1,
+            pool=np.ones(12),
+            target="row",
+            context=400,
+            within=within,
+        ).drawn(users, np.random.default_rng(0))
         for own in (tables, other)
-    ]
-    wide = min(batch.ids.shape[1] for batch in batches)
-    same = (batches[0].ids[:, :wide] == batches[1].ids[:, :wide]).all(dim=1)
-    assert same[1:].all()
-    assert not same[0]
+    )
+    assert mine[1:] == others[1:]
+    assert mine[0] != others[0]
 
 
 def test_test_users_neither_train_nor_vote():

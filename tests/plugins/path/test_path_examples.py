@@ -128,6 +128,46 @@ def test_the_chance_of_a_split_point_does_not_depend_on_the_length():
     assert long == pytest.approx(0.9 / 12, abs=0.02)
 
 
+def test_points_within_a_table_are_before_one_of_its_rows_and_weighed_by_the_pool():
+    made = examples(tiny_tables(), start=0.1, within=True, pool=np.array([3.0, *[1.0] * 11]))
+    rows = np.array([len(table) for table in made.tables])
+    rng = np.random.default_rng(0)
+    drawn = np.array([made.splits(np.arange(len(rows)), rng) for _ in range(2000)])
+    assert (drawn.max(axis=0) == rows - 1).all()
+    assert float((drawn == 0).mean()) == pytest.approx(0.1, abs=0.02)
+    for length in (5, 12):
+        own = drawn[:, rows == length]
+        assert float((own == 1).mean()) == pytest.approx(0.9 * 3 / (length + 1), abs=0.02)
+        assert float((own == 3).mean()) == pytest.approx(0.9 / (length + 1), abs=0.02)
+
+
+def test_points_within_a_table_of_one_row_or_without_a_pool_are_its_start():
+    alone = examples(tiny_tables(), within=True)
+    alone = dataclasses.replace(alone, tables=[table[:1] for table in alone.tables])
+    none = examples(tiny_tables(), within=True, pool=np.zeros(12))
+    for made in (alone, none):
+        assert not made.splits(np.arange(len(made.tables)), np.random.default_rng(0)).any()
+
+
+def test_batches_hold_every_user_once_and_texts_of_like_length():
+    made = examples(tiny_tables())
+    users = np.arange(len(made.tables))
+    alone = made.drawn(users, np.random.default_rng(0))
+    batches = list(made.batches_of(users, 7, np.random.default_rng(0)))
+    assert max(len(batch.ids) for batch in batches) == 7
+    texts = [
+        (ids.tolist()[: len(text)], text)
+        for batch, some in zip(
+            batches,
+            (sorted((t for t, _ in alone), key=len)[n : n + 7] for n in range(0, len(alone), 7)),
+            strict=True,
+        )
+        for ids, text in zip(batch.ids, some, strict=True)
+    ]
+    assert len(texts) == len(users)
+    assert all(padded == text for padded, text in texts)
+
+
 def test_the_pool_comes_from_the_released_histogram():
     assert pool_of_lengths(np.array([2.0, -5.0, 1.0]), least=2, most=4).tolist() == [3, 3, 1, 1]
     assert pool_of_lengths(np.array([-1.0, -5.0]), least=1, most=2).tolist() == [1, 1]
@@ -136,7 +176,7 @@ def test_the_pool_comes_from_the_released_histogram():
 def test_the_loss_of_a_user_does_not_depend_on_who_else_is_in_the_batch():
     made = examples(tiny_tables())
     model = model_for(made.grammar)
-    texts = made.batch_of(np.arange(8), np.random.default_rng(0))
+    (texts,) = made.batches_of(np.arange(8), 8, np.random.default_rng(0))
     with torch.inference_mode():
         together = losses(model, texts)
         for user in range(8):
@@ -151,7 +191,7 @@ def test_the_loss_of_a_user_does_not_depend_on_who_else_is_in_the_batch():
 
 def test_a_text_without_a_scored_token_costs_nothing():
     made = examples(tiny_tables())
-    texts = made.batch_of(np.arange(2), np.random.default_rng(0))
+    (texts,) = made.batches_of(np.arange(2), 2, np.random.default_rng(0))
     none = Texts(ids=texts.ids, states=torch.full_like(texts.states, -1), allowed=texts.allowed)
     assert losses(model_for(made.grammar), none).tolist() == [0.0, 0.0]
 

@@ -263,7 +263,7 @@ class Noise:
         events: list[Event] = [*measured]
         tilt = 0.0
         if settings.tilt_share > 0:
-            own = math.sqrt(2) if budget.relation is NeighboringRelation.REPLACE_ONE else 1.0
+            own = measuring.relation_factor(budget.relation)
             tilt = own * math.sqrt(pairs / settings.tilt_share) / mu
             events.append(GaussianEvent(stddev=tilt, l2_sensitivity=own, count=pairs))
 

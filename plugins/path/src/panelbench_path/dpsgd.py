@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +32,12 @@ KEEP_EVERY_SECONDS = 20.0
 SAY_EVERY_SECONDS = 10.0
 ENGINES = ("books", "opacus")
 
-BatchOf = Callable[[np.ndarray, np.random.Generator], Any]
-"""From the numbers of some users to what the model reads of them, in that order."""
+BatchesOf = Callable[[np.ndarray, int, np.random.Generator], Iterable[Any]]
+"""From the numbers of a step's users to what the model reads of them, some at a time.
+
+Every user is in one batch, no batch has more than the second argument says, and the order is free:
+users whose texts are of like length go through the model together, which saves padding.
+"""
 
 LossOf = Callable[[torch.nn.Module, Any], torch.Tensor]
 """From the model and a batch to the loss of each user, shape (users of the batch,).
@@ -136,13 +140,12 @@ class _Adam:
 def train(
     model: torch.nn.Module,
     layers: Sequence[torch.nn.Linear],
-    batch_of: BatchOf,
+    batches_of: BatchesOf,
     loss_of: LossOf,
     plan: Plan,
     *,
     rng: np.random.Generator,
     say: Callable[[str], None] = to_stderr,
-    sizes: np.ndarray | None = None,
     engine: str = "books",
     shelf: Shelf = NOWHERE,
     name: str = "dpsgd",
@@ -153,7 +156,7 @@ def train(
     gradients, adds noise, and takes one Adam step. A sample without users is a step of noise alone.
 
     Formal guarantee:
-        Privacy unit: whatever a number in `batch_of` stands for, a user with all rows. The sum of
+        Privacy unit: whatever a number in `batches_of` stands for, a user with all rows. The sum of
         clipped gradients changes by at most `plan.clip` in L2 norm when a user is added or removed,
         so `plan.event()`, the Poisson-sampled Gaussian mechanism composed over the steps, holds
         under the relation that it is settled with. All else is post-processing. What is returned
@@ -170,13 +173,11 @@ def train(
     Args:
         model: The model; its mode (training or evaluation) stays as it is.
         layers: What is trained; linear layers, the bias of which stays.
-        batch_of: From users to what `loss_of` reads.
+        batches_of: From users to what `loss_of` reads.
         loss_of: From model and batch to one loss for each user.
         plan: Numbers.
         rng: The only source of randomness, of sample, batches and noise.
         say: Where progress goes.
-        sizes: Something like each user's number of tokens: users of like size go through the model
-            together, which saves padding and changes nothing else.
         engine: "books" or "opacus".
         shelf: Where checkpoints are kept.
         name: Of the run, on the shelf and in the log.
@@ -192,7 +193,7 @@ def train(
     books = _books(engine, model, layers)
     try:
         training = _Training(
-            books=books, batch_of=batch_of, loss_of=loss_of, plan=plan, rng=rng, sizes=sizes
+            books=books, batches_of=batches_of, loss_of=loss_of, plan=plan, rng=rng
         )
         adam = _Adam(layers)
         return _run(training, adam, say, shelf, name)
@@ -215,11 +216,10 @@ class _Training:
     """What a step needs, and what it saw."""
 
     books: Any
-    batch_of: BatchOf
+    batches_of: BatchesOf
     loss_of: LossOf
     plan: Plan
     rng: np.random.Generator
-    sizes: np.ndarray | None
     losses: list[float] = field(default_factory=list)
     users: int = 0
     clipped: int = 0
@@ -228,12 +228,9 @@ class _Training:
         """Sample users, add their clipped gradients, add noise."""
         plan, rng = self.plan, self.rng
         chosen = np.flatnonzero(rng.random(plan.users) < plan.sampling)
-        if self.sizes is not None:
-            chosen = chosen[np.argsort(self.sizes[chosen], kind="stable")]
         sums = [torch.zeros_like(weight) for weight in like]
         losses = []
-        for first in range(0, len(chosen), plan.micro):
-            batch = self.batch_of(chosen[first : first + plan.micro], rng)
+        for batch in self.batches_of(chosen, plan.micro, rng):
             loss, norms = self.books.add_clipped(self.loss_of, batch, plan.clip, sums)
             losses.append(loss.float())
             self.clipped += int((norms > plan.clip).sum())

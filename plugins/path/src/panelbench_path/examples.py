@@ -17,6 +17,8 @@ from panelbench_path.grammar import FORCED
 from panelbench_path.likelihood import Texts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from panelbench_path.grammar import Grammar
 
 TARGETS = ("row", "rest")
@@ -65,6 +67,8 @@ class Examples:
         pool: Public or released weights of the split points 1, 2, ... for everybody. A user whose
             table does not reach the point drawn predicts the first row, so that the chance that a
             point is drawn does not depend on the length, and lengths are learnt without bias.
+        within: Whether points are drawn among those before a row of the user's own table instead:
+            no example is spent on ends, which are then not learnt.
         target: "row" or "rest".
         context: Most tokens of a text.
         device: Where the model is.
@@ -76,14 +80,18 @@ class Examples:
     pool: np.ndarray
     target: str
     context: int
+    within: bool = False
     device: str = "cpu"
 
     def splits(self, users: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """A split point for each user: the number of rows in the context."""
-        share = self.pool.cumsum() / self.pool.sum()
-        points = 1 + np.searchsorted(share[:-1], rng.random(len(users)), side="right")
-        rows = np.array([len(self.tables[user]) for user in users])
-        return np.where((rng.random(len(users)) < self.start) | (points > rows), 0, points)
+        rows = np.array([len(self.tables[user]) for user in users], dtype=np.int64)
+        last = rows - 1 if self.within else np.full(len(users), len(self.pool))
+        below = np.concatenate([[0.0], self.pool.cumsum()])
+        at = rng.random(len(users)) * below[last]
+        points = np.searchsorted(below[1:], at, side="right") + 1
+        none = (rng.random(len(users)) < self.start) | (below[last] == 0)
+        return np.where(none | (points > np.minimum(rows, last)), 0, points)
 
     def text(self, table: np.ndarray, split: int, keep: int) -> tuple[list[int], list[int]]:
         """Ids and states of one example.
@@ -127,15 +135,28 @@ class Examples:
                 states.append(last)
         return text, states
 
-    def batch_of(self, users: np.ndarray, rng: np.random.Generator) -> Texts:
-        """The examples of some users, padded on the right."""
+    def batches_of(
+        self, users: np.ndarray, micro: int, rng: np.random.Generator
+    ) -> Iterator[Texts]:
+        """An example of each user, the shortest first, `micro` at a time."""
+        texts = sorted(self.drawn(users, rng), key=lambda text: len(text[0]))
+        for first in range(0, len(texts), micro):
+            yield self.padded(texts[first : first + micro])
+
+    def drawn(
+        self, users: np.ndarray, rng: np.random.Generator
+    ) -> list[tuple[list[int], list[int]]]:
+        """Ids and states of an example of each user."""
         room = self.context - len(self.grammar.pieces.header)
         keeps = rng.integers(room // 2, room + 1, len(users))
         splits = self.splits(users, rng)
-        texts = [
+        return [
             self.text(self.tables[user], split, keep)
             for user, split, keep in zip(users, splits.tolist(), keeps.tolist(), strict=True)
         ]
+
+    def padded(self, texts: list[tuple[list[int], list[int]]]) -> Texts:
+        """Some examples, padded on the right."""
         longest = max(len(ids) for ids, _ in texts)
         ids = np.zeros((len(texts), longest), dtype=np.int64)
         states = np.full((len(texts), longest), FORCED)

@@ -58,6 +58,14 @@ def sensitivities(schema: Schema) -> dict[str, float]:
     return found
 
 
+def relation_factor(relation: NeighboringRelation) -> float:
+    """How much more vectors without negative entries can differ under a relation, in L2 norm.
+
+    Under replace-one two of them, each of norm at most s, are at most sqrt(2) s apart.
+    """
+    return math.sqrt(2) if relation is NeighboringRelation.REPLACE_ONE else 1.0
+
+
 def noise(
     schema: Schema, budget: Budget, *, share: float
 ) -> tuple[dict[str, float], list[GaussianEvent]]:
@@ -69,8 +77,8 @@ def noise(
         share: Of it (of mu^2), in equal parts for all quantities.
     """
     mu = mu_allowed(budget)
-    replaced = budget.relation is NeighboringRelation.REPLACE_ONE
-    own = {n: (math.sqrt(2) if replaced else 1.0) * v for n, v in sensitivities(schema).items()}
+    factor = relation_factor(budget.relation)
+    own = {name: factor * value for name, value in sensitivities(schema).items()}
     if math.isinf(mu):
         return dict.fromkeys(own, 0.0), []
     scale = math.sqrt(len(own) / share) / mu

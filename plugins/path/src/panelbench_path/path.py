@@ -89,10 +89,13 @@ class Path(Mechanism):
         model: A local Hugging Face folder or GGUF file; empty for the shipped model.
         digest: SHA-256 that the model must have (`models.digest`); anything where empty. With it,
             what a cell is known by includes what is in the file.
-        target: "row" (the next row, as the paper infers) or "rest" (all that remains).
-        start: Probability of the split point 0, the header alone.
+        target: "rest" (all that remains, the paper's definition) or "row" (the next row, as the
+            paper infers, which gives a user's gradient an eighth of the tokens).
+        start: Probability of the split point 0, the header alone; the paper's is 0.1.
         pool: Where other split points come from: "lengths" (how many tables reach each, from the
-            noisy histogram) or "range" (uniform up to the schema's most rows).
+            noisy histogram) or "range" (uniform up to the schema's most rows). They are taken among
+            those before a row of the user's own table or, where the model says where tables end,
+            among all.
         context: Most tokens of a text; older rows are forgotten.
         batch: Expected users in a step, by the schema's nominal number of users.
         sampling: Largest probability with which a user takes part in a step: small data get smaller
@@ -130,14 +133,14 @@ class Path(Mechanism):
 
     model: str = ""
     digest: str = ""
-    target: str = "row"
-    start: float = 0.1
+    target: str = "rest"
+    start: float = 0.5
     pool: str = "lengths"
-    context: int = 400
-    batch: float = 128.0
+    context: int = 192
+    batch: float = 64.0
     sampling: float = 0.125
     users: int = 1000
-    steps: int = 80
+    steps: int = 160
     clip: float = 0.1
     rate: float = 0.03
     rank: int = 4

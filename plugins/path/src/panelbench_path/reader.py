@@ -7,11 +7,48 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from transformers import PreTrainedModel
+
+
+BLOCK = 64
+
+
+class _Roomy(DynamicLayer):
+    """A layer's memory with room to grow, so that a token copies none before it."""
+
+    def update(
+        self,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+        *_more: object,
+        **_options: object,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Remember some positions; all that there are."""
+        had = self.get_seq_length()
+        has = had + key_states.shape[2]
+        if not had:
+            self._room = [key_states[:, :, :0], value_states[:, :, :0]]
+            self.lazy_initialization(key_states, value_states)
+        for place, new in enumerate((key_states, value_states)):
+            if has > self._room[place].shape[2]:
+                wider = new.new_empty((*new.shape[:2], has + BLOCK, new.shape[3]))
+                wider[:, :, :had] = self._room[place][:, :, :had]
+                self._room[place] = wider
+            self._room[place][:, :, had:has] = new
+        self.keys, self.values = (room[:, :, :has] for room in self._room)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keep some texts."""
+        has = self.get_seq_length()
+        if has:
+            self._room = [room[indices] for room in self._room]
+            self.keys, self.values = (room[:, :, :has] for room in self._room)
 
 
 class Reader:
@@ -28,6 +65,9 @@ class Reader:
     def __init__(self, model: PreTrainedModel, count: int) -> None:
         self._model = model
         self._memory = DynamicCache(config=model.config)
+        self._memory.layers = [
+            _Roomy() if type(layer) is DynamicLayer else layer for layer in self._memory.layers
+        ]
         self._mask = np.zeros((count, 0), dtype=np.int64)
         self._place = np.zeros(count, dtype=np.int64)
 

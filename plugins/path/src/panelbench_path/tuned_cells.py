@@ -19,6 +19,8 @@ from panelbench_path.progress import to_stderr
 from panelbench_path.weights import load
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from panelbench_path.cells import Cells, Noise
     from panelbench_path.codebook import Codebook
     from panelbench_path.potentials import Potentials
@@ -73,6 +75,13 @@ def tuned_and_drawn(
     if potentials is not None:
         layers.append(model.gate)
 
+    def batches_of(
+        users: np.ndarray, micro: int, generator: np.random.Generator
+    ) -> Iterator[Batch]:
+        users = users[np.argsort(np.minimum(rows[users], window), kind="stable")]
+        for first in range(0, len(users), micro):
+            yield batch_of(users[first : first + micro], generator)
+
     def batch_of(users: np.ndarray, generator: np.random.Generator) -> Batch:
         latest = np.maximum(rows[users] - window, 0)
         starts = (generator.random(len(users)) * (latest + 1)).astype(np.int64)
@@ -100,11 +109,10 @@ def tuned_and_drawn(
     train(
         model,
         layers,
-        batch_of,
+        batches_of,
         loss_of,
         plan,
         rng=rng,
-        sizes=np.minimum(rows, window),
         engine=settings.engine,
         shelf=shelf_for((tokens, rows), repr(settings), repr(noise), rng.bit_generator.state),
         name="cells",

@@ -93,7 +93,9 @@ def tuned_tables(
     if settings.constrained and settings.ends == "lengths":
         least = form.schema.min_rows
         rows = drawn_lengths(lengths, length_stddev, least=least, count=total, rng=rng)
-    return writer.write(total, batch=settings.written, rng=rng, say=to_stderr, lengths=rows)
+        rows.sort()  # tables of like length are written together
+    tables = writer.write(total, batch=settings.written, rng=rng, say=to_stderr, lengths=rows)
+    return [tables[place] for place in rng.permutation(len(tables))]
 
 
 def _check_context(pieces: Pieces, context: int) -> None:
@@ -131,6 +133,7 @@ def tune(
         pool=weights if settings.pool == "lengths" else np.ones(most),
         target=settings.target,
         context=settings.context,
+        within=settings.constrained and settings.ends == "lengths",
         device=str(model.device),
     )
     layers = lora.attach(
@@ -153,11 +156,10 @@ def tune(
     train(
         model,
         layers,
-        examples.batch_of,
+        examples.batches_of,
         losses,
         plan,
         rng=rng,
-        sizes=np.array([len(table) for table in real]),
         engine=settings.engine,
         shelf=shelf_for(real, settings, plan, lengths, rng.bit_generator.state),
         name="path",
