@@ -28,7 +28,7 @@ from panelbench.runner import Runner, short_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from panelbench.grid import Limits
+    from panelbench.grid import Cell, Limits
     from panelbench.plan import Plan, State
     from panelbench.progress import Progress
 
@@ -201,9 +201,10 @@ def _still_there(client: Any, away: float | None) -> float | None:  # noqa: ANN4
 
 
 @functools.lru_cache(maxsize=4)
-def _plan(path: Path) -> Plan:
+def _plan(path: Path) -> tuple[Plan, dict[str, Cell], dict[str, str]]:
+    """The plan of a run, its cells by key, and the code that is here; read once a run."""
     plan: Plan = pickle.loads(path.read_bytes())  # noqa: S301 - the caller wrote it into the store
-    return plan
+    return plan, {cell.key: cell for cell in plan.cells}, _code(plan)
 
 
 @functools.lru_cache(maxsize=4)
@@ -220,12 +221,12 @@ def perform(job: Job, key: str) -> Told | str:
     """
     root = Path(job.root)
     try:
-        plan = _plan(root / job.plan)
+        plan, cells, own = _plan(root / job.plan)
     except OSError:
         return (
             f"A worker does not see the store '{root}'; mount the folder there under the same path."
         )
-    other = [name for name, code in _code(plan).items() if job.code.get(name) != code]
+    other = [name for name, code in own.items() if job.code.get(name) != code]
     if other:
         return f"A worker has other code of {', '.join(other)}; install the same versions there."
     store = Store(root)
@@ -237,12 +238,12 @@ def perform(job: Job, key: str) -> Told | str:
         retry=job.retry,
         only_scores=job.only_scores,
     )
-    cell = next(cell for cell in plan.cells if cell.key == key)
+    cell = cells[key]
     done = threading.Event()
     watch = threading.Thread(target=_watch, args=(root / job.stop, runner.stop, done), daemon=True)
     watch.start()
     try:
-        for told in _attempts(runner, cell.key):
+        for told in _attempts(runner, key):
             runner.one(state_of(plan, cell, store), told)
             if told.status is not Status.SKIPPED or runner.stop.is_set():
                 return told
