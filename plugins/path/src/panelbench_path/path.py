@@ -138,7 +138,7 @@ class Path(Mechanism):
     pool: str = "lengths"
     context: int = 192
     batch: float = 64.0
-    sampling: float = 0.125
+    sampling: float = 0.032
     users: int = 1000
     steps: int = 160
     clip: float = 0.1
