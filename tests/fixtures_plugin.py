@@ -192,6 +192,17 @@ class Busy(Ok):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Chatty(Ok):
+    """Prints without end."""
+
+    name = "fx-chatty"
+
+    def release(self, dataset, budget, *, rng):
+        while True:
+            sys.stdout.write("still here\n" * 1000)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Hog(Ok):
     """Takes two gigabytes and keeps them; `apart`, a process it starts takes one."""
 
@@ -426,7 +437,7 @@ def register_datasets():
 @hookimpl
 def register_mechanisms():
     return [
-        *(Ok, OkTwin, Raise, RaiseOnce, RaiseOnRepeat, Sleep, Busy, Hog, Kill, Fork),
+        *(Ok, OkTwin, Raise, RaiseOnce, RaiseOnRepeat, Sleep, Busy, Chatty, Hog, Kill, Fork),
         *(Overspend, OtherRelation, Leak, Laplace, Stream, NonPrivate, Picky),
     ]
 

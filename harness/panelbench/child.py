@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from panelbench.grid import Limits
 
 _POLL_SECONDS = 0.1
+MOST_LOG_MB = 64
+"""What a child may print; a longer log ends it, before it fills the disk."""
 _THREAD_VARIABLES = (
     *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
     *("NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"),
@@ -92,7 +94,7 @@ def supervise(
     warm = parent is not None
     if parent is None:
         parent = parents.make(task["plugin"], log, warm=False)
-    watch = _Watch(parent, parents.limits, stop)
+    watch = _Watch(parent, parents.limits, log, stop)
     try:
         parent.give({**task, "log": str(log) if warm else None})
         verdict = watch.until_the_end()
@@ -286,9 +288,10 @@ def inline(task: dict[str, Any]) -> Outcome:
 class _Watch:
     """A running child: what it uses, and how it ends."""
 
-    def __init__(self, parent: Parent, limits: Limits, stop: threading.Event) -> None:
+    def __init__(self, parent: Parent, limits: Limits, log: Path, stop: threading.Event) -> None:
         self.parent = parent
         self.limits = limits
+        self.log = log
         self.stop = stop
         self.peak = 0
         self._descendants: set[psutil.Process] = set()
@@ -308,10 +311,17 @@ class _Watch:
                 return Status.TIMEOUT, f"It ran past its {self.limits.seconds:g} seconds."
             if self._memory() > self.limits.memory_mb * 2**20:
                 return Status.OOM, f"It used more than {self.limits.memory_mb:g} MB."
+            if self._printed() > MOST_LOG_MB * 2**20:
+                return Status.FAILED, f"It printed more than {MOST_LOG_MB} MB; have it say less."
             _wait_for(self.parent.reading, _POLL_SECONDS)
             self.parent.listen()
         self.parent.listen()
         return None
+
+    def _printed(self) -> int:
+        with contextlib.suppress(OSError):
+            return self.log.stat().st_size
+        return 0
 
     def _memory(self) -> int:
         used = 0

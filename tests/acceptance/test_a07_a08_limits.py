@@ -36,6 +36,15 @@ def test_a07_a_hog_is_ended_by_its_memory_limit(bench):
     assert record["peak_mb"] > 512
 
 
+def test_a07_a_log_without_end_is_ended_before_it_fills_the_disk(bench):
+    prepare(bench)
+    bench.run(bench.grid(mechanisms=["fx-chatty"], limits="seconds = 60"), rc=3)
+    record = only(bench.records())
+    assert (record["status"], record["phase"]) == ("failed", "release")
+    assert "printed more than 64 MB" in record["error"]
+    assert (bench.store / record["log"]).stat().st_size < 2**30
+
+
 def test_a07_memory_that_a_grandchild_takes_counts(bench):
     hog = ("fx-hog", "{ apart = true }")
     grid = bench.grid(mechanisms=[hog], limits="seconds = 60\nmemory_mb = 512")
