@@ -25,7 +25,9 @@ def plugins_of(options: argparse.Namespace) -> dict[str, Plugin]:
 
 def say(line: str) -> None:
     """Print for people, beside the answer."""
-    print(line, file=sys.stderr, flush=True)
+    from panelbench.progress import tell
+
+    tell(sys.stderr, f"{line}\n")
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - JSON

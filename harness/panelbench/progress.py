@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -22,6 +23,20 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02d}s"
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def tell(stream: TextIO, text: str) -> None:
+    """Print for people; where nobody reads any more, or nothing can be written, it goes nowhere.
+
+    Work must not end because a terminal, a pager or `head` did.
+    """
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 class Progress:
@@ -54,8 +69,7 @@ class Progress:
     def say(self, line: str) -> None:
         """Print a line of its own."""
         with self._lock:
-            self._stream.write(f"\r\x1b[K{line}\n" if self._bar else f"{line}\n")
-            self._stream.flush()
+            tell(self._stream, f"\r\x1b[K{line}\n" if self._bar else f"{line}\n")
 
     def begin(self, name: str) -> None:
         """One begins."""
@@ -93,7 +107,6 @@ class Progress:
             if self._bar:
                 filled = round(20 * (self.kept + done) / max(1, self.total))
                 text = f"[{'#' * filled}{'.' * (20 - filled)}] {text}"[:200]
-                self._stream.write(f"\r\x1b[K{text}" + ("\n" if last else ""))
+                tell(self._stream, f"\r\x1b[K{text}" + ("\n" if last else ""))
             else:
-                self._stream.write(text + "\n")
-            self._stream.flush()
+                tell(self._stream, text + "\n")

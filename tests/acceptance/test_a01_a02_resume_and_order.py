@@ -42,6 +42,18 @@ def test_a01_a_killed_grid_goes_on_and_leaves_finished_records_untouched(bench):
     assert bench.board() == interrupted
 
 
+def test_a01_a_run_goes_on_when_nobody_reads_what_it_says(bench):
+    grid = bench.grid(mechanisms=["fx-ok", "fx-raise"], repeats=2)
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = bench.start("run", grid, "--store", bench.store, stderr=writing)
+    os.close(writing)
+    process.communicate()
+    assert process.returncode == 3
+    assert sorted(r["status"] for r in bench.records().values()) == ["failed"] * 2 + ["ok"] * 2
+    assert bench.board()
+
+
 def test_a01_no_child_outlives_a_parent_that_is_killed(bench):
     asleep = bench.folder / "asleep"
     grid = bench.grid(mechanisms=[("fx-sleep", f'{{ note = "{asleep}" }}')])
