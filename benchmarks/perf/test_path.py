@@ -20,6 +20,7 @@ from panelbench_path.generate import Writer
 from panelbench_path.grammar import Grammar
 from panelbench_path.layout import BINS, FIRST_BIN, SLOTS, VOCABULARY, neighbors
 from panelbench_path.lora import attach
+from panelbench_path.path import Path
 from panelbench_path.serialise import Form
 from panelbench_path.vocabulary import Pieces
 from panelbench_path.weights import load
@@ -143,7 +144,7 @@ def test_text_is_written_row_by_row_fast_enough(benchmark):
         form=form,
         tokens=tokens,
         grammar=Grammar.of(pieces, min_rows=10),
-        context=400,
+        context=Path().context,
         constrained=True,
         temperature=1.0,
         top_p=1.0,
@@ -152,7 +153,8 @@ def test_text_is_written_row_by_row_fast_enough(benchmark):
     rows = np.full(500, 10)
 
     def write():
-        writer.write(500, batch=500, rng=np.random.default_rng(0), say=lambda _: None, lengths=rows)
+        rng = np.random.default_rng(0)
+        writer.write(500, batch=Path().written, rng=rng, say=lambda _: None, lengths=rows)
 
     benchmark.pedantic(write, rounds=1)
     speed = rows.sum() / benchmark.stats["min"]
