@@ -13,6 +13,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
 import psutil
@@ -23,7 +24,6 @@ from panelbench.record import Phase, Record, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from panelbench.grid import Limits
 
@@ -338,7 +338,7 @@ class _Watch:
             return  # it is not born yet
         try:
             child = psutil.Process(self.parent.facts["pid"])
-            self._descendants.update(child.children(recursive=True))
+            self._descendants.update(_descendants_of(child))
             yield child
         except psutil.Error:
             return
@@ -352,6 +352,25 @@ class _Watch:
         for process in self._descendants:
             with contextlib.suppress(psutil.Error):
                 process.kill()
+
+
+def _descendants_of(process: psutil.Process) -> list[psutil.Process]:
+    """Everything it started that still belongs to it.
+
+    From the kernel's list of each thread's children where there is one: psutil reads every process
+    of the machine for the same answer.
+    """
+    try:
+        threads = list(Path(f"/proc/{process.pid}/task").iterdir())
+        numbers = " ".join((thread / "children").read_text() for thread in threads).split()
+    except OSError:
+        return process.children(recursive=True)
+    found = []
+    for number in numbers:
+        with contextlib.suppress(psutil.Error):  # it ended between the list and the look
+            child = psutil.Process(int(number))
+            found += [child, *_descendants_of(child)]
+    return found
 
 
 def _ending(code: int | None, log: Path) -> tuple[Status, str]:
