@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="GLOB",
-        help="only these datasets; the board is kept apart, as a part",
+        help="only datasets of this label or name; the board is kept apart, as a part",
     )
 
     parser = argparse.ArgumentParser(
@@ -123,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="GLOB",
-        help="compute only these mechanisms now",
+        help="compute only mechanisms of this label or name now",
     )
     run.add_argument(
         "--workers", type=_workers, metavar="N", help="cells side by side (default: cores)"

@@ -15,7 +15,7 @@ from panelbench.plugin_commands import plugins_of, print_json, say
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from panelbench.board import Board
     from panelbench.child import Parents
@@ -37,7 +37,9 @@ def _store(options: argparse.Namespace) -> Store:
 
 
 @contextmanager
-def _planned(options: argparse.Namespace) -> Iterator[tuple[Plan, Store, Parents]]:
+def _planned(
+    options: argparse.Namespace, mechanisms: Sequence[str] = ()
+) -> Iterator[tuple[Plan, Store, Parents]]:
     from panelbench.child import Parents
     from panelbench.gridfile import read as read_grid
     from panelbench.plan import make_plan
@@ -46,7 +48,15 @@ def _planned(options: argparse.Namespace) -> Iterator[tuple[Plan, Store, Parents
     read = read_grid(Path(options.grid))
     with Parents(read.limits, store.root / "cache", store.root / "logs") as parents:
         plugins = plugins_of(options)
-        made = make_plan(read, plugins, store, parents=parents, say=say, datasets=options.dataset)
+        made = make_plan(
+            read,
+            plugins,
+            store,
+            parents=parents,
+            say=say,
+            datasets=options.dataset,
+            mechanisms=mechanisms,
+        )
         yield made, store, parents
 
 
@@ -129,7 +139,7 @@ def _statuses(text: str) -> list[Any]:
 
 def run(options: argparse.Namespace) -> int:
     """`panelbench run GRID`, and `panelbench score GRID`, which leaves mechanisms alone."""
-    from panelbench.grid import matching
+    from panelbench.plan import chosen
     from panelbench.progress import Progress
     from panelbench.runner import Runner, default_workers
 
@@ -137,10 +147,10 @@ def run(options: argparse.Namespace) -> int:
     retry = _statuses(options.retry)
     if not only_scores and (options.engine == "dask") != bool(options.scheduler):
         raise GridError("--engine dask and --scheduler ADDRESS go together; give both or neither.")
-    with _planned(options) as (made, store, parents):
-        globs = [] if only_scores else options.mechanism
-        wanted = {choice.name for choice in matching(made.grid.mechanisms, globs, "mechanism")}
-        cells = [cell for cell in made.cells if cell.mechanism.name in wanted]
+    globs = [] if only_scores else options.mechanism
+    with _planned(options, globs) as (made, store, parents):
+        wanted = chosen(made.grid.mechanisms, globs, "mechanism")
+        cells = [cell for cell in made.cells if cell.mechanism in wanted]
         inline = not only_scores and options.inline
         runner = Runner(
             made,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import json
 import os
 import threading
@@ -131,6 +132,19 @@ def file_hashes(choice: Choice) -> dict[str, str]:
     return found
 
 
+def chosen(choices: tuple[Choice, ...], globs: Sequence[str], kind: str) -> tuple[Choice, ...]:
+    """The choices whose label, name or short name fits one of the globs; all where there are none.
+
+    Raises:
+        GridError: Where a glob fits nothing.
+    """
+    kept: list[Choice] = []
+    for glob in globs:
+        labelled = [choice for choice in choices if fnmatch.fnmatch(label_of(choice), glob)]
+        kept += labelled or matching(choices, [glob], kind)
+    return tuple(choice for choice in choices if choice in kept) if globs else choices
+
+
 def make_plan(
     grid: Grid,
     plugins: dict[str, Plugin],
@@ -139,6 +153,7 @@ def make_plan(
     parents: child.Parents,
     say: Callable[[str], None],
     datasets: Sequence[str] = (),
+    mechanisms: Sequence[str] = (),
 ) -> Plan:
     """Resolve a grid, materialise its datasets where they are not yet, and make its cells.
 
@@ -148,14 +163,17 @@ def make_plan(
         store: Where datasets go.
         parents: Where children come from.
         say: Told what takes time.
-        datasets: Globs of the datasets to keep; all where there are none.
+        datasets: Globs of the datasets to keep, as `chosen` reads them.
+        mechanisms: Globs of those that will be run now; the plan holds all, but a glob that fits
+            none is found out before anything is prepared.
 
     Raises:
         GridError: Where a name, a parameter, a file or a dataset is at fault.
         StoreError: Where a dataset cannot be kept.
     """
     grid = resolve(grid, plugins)
-    kept = matching(grid.datasets, datasets, "dataset")
+    chosen(grid.mechanisms, mechanisms, "mechanism")
+    kept = chosen(grid.datasets, datasets, "dataset")
     grid = dataclasses.replace(grid, datasets=kept)
     names = sorted({c.plugin for c in (*grid.datasets, *grid.mechanisms, *grid.metrics)})
     known = {name: catalog.identity(plugins[name]) for name in names}

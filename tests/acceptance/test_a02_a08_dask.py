@@ -117,7 +117,7 @@ def test_a02_a_scheduler_that_is_restarted_is_found_again(bench):
 def test_a07_a08_limits_and_kills_hold_on_workers(bench):
     grid = bench.grid(
         limits="seconds = 10\nmemory_mb = 1024",
-        mechanisms=["fx-ok", "fx-kill", ("fx-sleep", "{ seconds = 60 }"), "fx-raise"],
+        mechanisms=["fx-ok", "fx-kill", ("fx-sleep", "{ seconds = 60 }"), "fx-hog", "fx-raise"],
     )
     with cluster(bench, workers=1) as dask:
         bench.run(grid, "--engine", "dask", "--scheduler", dask.file, rc=3)
@@ -126,6 +126,7 @@ def test_a07_a08_limits_and_kills_hold_on_workers(bench):
         "fx-ok": "ok",
         "fx-kill": "killed",
         "fx-sleep": "timeout",
+        "fx-hog": "oom",
         "fx-raise": "failed",
     }
 

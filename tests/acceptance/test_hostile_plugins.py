@@ -173,6 +173,16 @@ def test_a_subset_of_datasets_leaves_the_whole_board_alone(bench):
     assert (bench.store / "fx-part.csv").exists()
 
 
+def test_an_entry_is_asked_for_by_its_label(bench):
+    shifted = '{ shift = 0.5 }\nlabel = "shifted"'
+    grid = bench.grid(mechanisms=["fx-ok", ("fx-ok", shifted)])
+    said = bench.run(grid, "-m", "shift*", "-m", "nobody", rc=1).stderr
+    assert "Unknown mechanism 'nobody'" in said
+    assert "Preparing" not in said
+    bench.run(grid, "-m", "shift*", rc=0)
+    assert [r["subject"]["mechanism"]["params"]["shift"] for r in bench.records().values()] == [0.5]
+
+
 def test_two_grids_of_one_name_do_not_share_a_store(bench):
     grid = bench.grid()
     bench.run(grid)
