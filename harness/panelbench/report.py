@@ -11,12 +11,12 @@ from panelbench.extension import Role
 from panelbench.pictures import panels
 from panelbench.plot import curve
 from panelbench.table import number
-from panelbench.webtable import leaders, numbers
+from panelbench.webtable import leaders, numbers, overview
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from panelbench.board import Board
+    from panelbench.board import Board, Row
 
 
 def to_html(board: Board, plan: dict[str, Any], *, more: Iterable[str] = ()) -> str:
@@ -59,25 +59,43 @@ def _part(name: str) -> str:
 
 
 def _sections(board: Board) -> Iterator[str]:
-    tables: dict[tuple[str, str, str], list[int]] = {}
+    tables: dict[str, dict[tuple[str, str], list[int]]] = {}
     for index, row in enumerate(board.rows):
-        tables.setdefault((row.dataset, row.metric, row.component), []).append(index)
-    shown = None
-    for (dataset, metric, component), members in tables.items():
-        rows = [board.rows[index] for index in members]
-        if dataset != shown:
-            yield f"<h2>{html.escape(dataset)}</h2>"
-            yield from _guarantees(dataset, board)
-            shown = dataset
-        unit = next((row.unit for row in rows if row.unit), "")
-        direction = next((row.direction for row in rows if row.direction), "")
-        name = f"{metric} {component}" + (f" [{unit}]" if unit else "")
-        yield f"<h3>{html.escape(name)}</h3>"
-        yield f'<p class="soft">{direction} is better.</p>' if direction else ""
-        pairs = [(board.rows[index], board.claims[index]) for index in members]
-        yield from leaders(pairs, board, name)
-        yield from _figures(members, board, name)
-        yield from numbers(pairs, board, name)
+        own = tables.setdefault(row.dataset, {})
+        own.setdefault((row.metric, row.component), []).append(index)
+    for place, (dataset, measures) in enumerate(tables.items()):
+        yield f"<h2>{html.escape(dataset)}</h2>"
+        yield from _guarantees(dataset, board)
+        named = {
+            _measure(*key, [board.rows[index] for index in members]): (
+                f"m{place}-{number}",
+                members,
+            )
+            for number, (key, members) in enumerate(measures.items())
+        }
+        rows = {
+            name: (anchor, [board.rows[index] for index in members])
+            for name, (anchor, members) in named.items()
+        }
+        yield from overview(rows, board, dataset)
+        for name, (anchor, members) in named.items():
+            yield f'<h3 id="{anchor}">{html.escape(name)}</h3>'
+            yield from _of_one(name, members, board)
+
+
+def _measure(metric: str, component: str, rows: list[Row]) -> str:
+    unit = next((row.unit for row in rows if row.unit), "")
+    return f"{metric} {component}" + (f" [{unit}]" if unit else "")
+
+
+def _of_one(name: str, members: list[int], board: Board) -> Iterator[str]:
+    """What is shown of one measure on one dataset."""
+    pairs = [(board.rows[index], board.claims[index]) for index in members]
+    direction = next((row.direction for row, _ in pairs if row.direction), "")
+    yield f'<p class="soft">{direction} is better.</p>' if direction else ""
+    yield from leaders(pairs, board, name)
+    yield from _figures(members, board, name)
+    yield from numbers(pairs, board, name)
 
 
 def _figures(members: list[int], board: Board, name: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 HEADS = ("entry", "relation", "epsilon", "B_G", "mean", "95 % interval", "n", "floor", "to best")
+_FEW = 2
 MORE = ("rank", "guarantee", "audit", "seconds", "MB")
 
 
@@ -43,6 +44,46 @@ def leaders(pairs: Pairs, board: Board, name: str) -> Iterator[str]:
             yield _line(board.labels[entry], entry[1], cells)
         yield "</tbody>"
     yield "</table></div>"
+
+
+def overview(measures: dict[str, tuple[str, list[Row]]], board: Board, name: str) -> Iterator[str]:
+    """Measures down, private entries across: the mean rank, and how often it is near the best.
+
+    Args:
+        measures: For each measure's name the id of its heading and its rows.
+        board: The board they are of.
+        name: Of the dataset.
+    """
+    private = [row for _, rows in measures.values() for row in rows if row.role == Role.PRIVATE]
+    entries = list(dict.fromkeys((row.mechanism, row.params) for row in private))
+    if len(measures) < _FEW or len(entries) < _FEW:
+        return
+    yield (
+        '<p class="soft">Mean rank over the budgets of an entry (1 is best), and at how many of '
+        "them it is not separated from the best; shaded where at all. Few repeats separate "
+        "little.</p>"
+    )
+    heads = [("measure", ""), *((board.labels[entry], "") for entry in entries)]
+    yield from _open(f"{name} at a glance", heads)
+    yield "<tbody>"
+    for measure, (anchor, rows) in measures.items():
+        link = f'<a href="#{anchor}">{html.escape(measure)}</a>'
+        cells = (_rank([r for r in rows if (r.mechanism, r.params) == e]) for e in entries)
+        yield f'<tr class="measure"><th scope="row">{link}</th>{"".join(cells)}</tr>'
+    yield "</tbody></table></div>"
+
+
+def _rank(rows: list[Row]) -> str:
+    """The mean rank over budgets, and at how many of them it is not separated from the best."""
+    ranked = [row for row in rows if row.rank is not None]
+    if not ranked:
+        return "<td></td>"
+    near = sum(row.tie_group == 1 for row in ranked)
+    mean = sum(row.rank or 0 for row in ranked) / len(ranked)
+    kind = ' class="best"' if near == len(ranked) else ""
+    return (
+        f'<td data-value="{mean}"{kind}>{number(mean)}<small>{near} of {len(ranked)}</small></td>'
+    )
 
 
 def numbers(pairs: Pairs, board: Board, name: str) -> Iterator[str]:

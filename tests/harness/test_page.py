@@ -35,6 +35,7 @@ def page(new_bench):
         repeats=3,
         budgets="epsilon = [0.5, 1.0, 4.0]",
         mechanisms=["fx-ok", ("fx-ok", "{ shift = 0.5 }"), "fx-nonprivate", "fx-overspend"],
+        metrics=["fx-gap", "fx-count"],
     )
     bench.run(grid, rc=3)
     return (bench.store / "fx.html").read_text()
@@ -93,6 +94,15 @@ def test_a_click_on_a_heading_sorts_up_then_down_inside_sections(asked):
     assert len(up) > 1
     assert up == sorted(up)
     assert down == up[::-1]
+
+
+def test_at_a_glance_each_measure_leads_to_its_table(asked):
+    expression = """[...document.querySelectorAll("tr.measure")].map(row => {
+        row.querySelector("a").click();
+        const heading = document.querySelector(":target");
+        return [heading.textContent === row.querySelector("a").textContent,
+            ...[...row.querySelectorAll("td")].map(cell => cell.textContent)]; })"""
+    assert asked(expression) == [[True, "13 of 3", "20 of 3"], [True, "13 of 3", "23 of 3"]]
 
 
 def test_a_name_typed_in_hides_the_other_entries(asked):
