@@ -45,7 +45,10 @@ FEWEST = 1000
 SHARES = (0.3, 0.1, 0.03)
 """Of all canaries, those that are guessed: the most confident ones; each share is one attempt."""
 BATCH = 1000
-"""Canaries in one dataset; datasets of different people are one run of them all."""
+"""Canaries in one dataset, where the mechanism takes as many categories; datasets of different
+people are one run of them all."""
+FEWEST_AT_ONCE = 10
+"""Canaries in one dataset below which there is nothing to learn from it."""
 WINDOWS = (100, 5000)
 """Fewest and most test windows."""
 
@@ -256,7 +259,8 @@ def _told(bet: Bet, names: list[str], hits: Hits) -> dict[str, Any]:
 def _canaries(run: Claims, canaries: int, rng: np.random.Generator) -> dict[str, Any]:
     inside = rng.random(canaries) < 0.5
     scores = np.zeros(canaries)
-    for batch in np.array_split(np.arange(canaries), -(-canaries // BATCH)):
+    batches = -(-canaries // _at_once(run))
+    for batch in np.array_split(np.arange(canaries), batches):
         data = canary_tables(inside[batch], run.budget.relation)
         release = run(data)
         if not isinstance(release, SyntheticTables):
@@ -272,11 +276,22 @@ def _canaries(run: Claims, canaries: int, rng: np.random.Generator) -> dict[str,
         attempts.append({"guesses": 2 * each, "correct": correct})
     return {
         "method": "canaries",
-        "releases": -(-canaries // BATCH),
+        "releases": batches,
         "canaries": canaries,
         "error": ERROR,
         "attempts": attempts,
     }
+
+
+def _at_once(run: Claims) -> int:
+    """How many canaries, each with a category of its own, the mechanism takes in one dataset."""
+    size = BATCH
+    while size > FEWEST_AT_ONCE:
+        schema = canary_tables(np.ones(size, dtype=bool), run.budget.relation).schema
+        if run.mechanism.supports(schema, run.budget) is None:
+            break
+        size //= 2
+    return size
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,6 +70,19 @@ def test_a14_canaries_in_one_run_flag_private_rows(relation):
     assert says.epsilon_lower > 3
 
 
+def test_a14_canaries_are_split_where_a_mechanism_takes_few_categories():
+    class Few(load(FIXTURES)["mechanism", "fx-leak"]):
+        def supports(self, schema, budget):
+            most = max((len(c.categories) for c in schema.categorical), default=0)
+            return f"needs at most 64 categories, got {most}" if most > 64 else None
+
+    budget = Budget.approximate_dp(1.0, 1e-5, relation=NeighboringRelation.REPLACE_ONE)
+    game = Game(method="canaries", canaries=1000)
+    _, found = audit(Few(), budget, game, rng=np.random.default_rng(5))
+    assert found["releases"] == 17
+    assert max(attempt["correct"] for attempt in found["attempts"]) == 300
+
+
 def test_a14_a_contradicted_entry_is_quarantined_with_its_reason_and_the_others_get_the_number(
     bench,
 ):
