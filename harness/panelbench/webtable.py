@@ -59,9 +59,9 @@ def overview(measures: dict[str, tuple[str, list[Row]]], board: Board, name: str
     if len(measures) < _FEW or len(entries) < _FEW:
         return
     yield (
-        '<p class="soft">Mean rank over the budgets of an entry, among those under its heading (1 is '
-        "best), and at how many budgets it is not separated from the best there; shaded where at "
-        "all. Few repeats separate little.</p>"
+        '<p class="soft">Mean rank over the budgets of an entry, among those under its heading '
+        "(1 is best), and at how many budgets it is not separated from the best there; shaded "
+        "where at all. Few repeats separate little.</p>"
     )
     heads = [("measure", ""), *((board.labels[entry], "") for entry in entries)]
     yield from _open(f"{name} at a glance", heads)
