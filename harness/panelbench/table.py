@@ -44,7 +44,12 @@ def entry_text(row: Row) -> str:
         text += f" ±{half_width(row)}"
     if row.section not in RANKED and row.n_ok < row.n_planned:
         text += f" ({row.n_ok}/{row.n_planned})"
-    return text + ("*" if row.tie_group == 1 and row.role == Role.PRIVATE else "")
+    return text + ("*" if near_best(row) else "")
+
+
+def near_best(row: Row) -> bool:
+    """Whether a private row is not separated from the best; False where there is no interval."""
+    return row.tie_group == 1 and row.role == Role.PRIVATE and row.lower is not None
 
 
 def render(board: Board, *, every_component: bool = False) -> str:
@@ -70,6 +75,8 @@ def render(board: Board, *, every_component: bool = False) -> str:
     ]
     lines += ["mean over them). *: not separated from the best"]
     lines[-1] += " of its column and heading (Holm, 5 %)."
+    if any(row.rank is not None and row.lower is None for row in board.rows):
+        lines += ["One repeat gives no interval: there, nothing is separated and nothing starred."]
     lines += [
         f"Quarantined: {bad.mechanism} on {bad.dataset} at {bad.budget}: {bad.reason}"
         for bad in board.quarantined

@@ -6,7 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from panelbench.extension import Role
-from panelbench.table import HEADINGS, half_width, heading_of, number, pivot
+from panelbench.table import HEADINGS, half_width, heading_of, near_best, number, pivot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,12 +78,12 @@ def _rank(rows: list[Row]) -> str:
     ranked = [row for row in rows if row.rank is not None]
     if not ranked:
         return "<td></td>"
-    near = sum(row.tie_group == 1 for row in ranked)
+    tested = [row for row in ranked if row.lower is not None]
+    near = sum(near_best(row) for row in tested)
     mean = sum(row.rank or 0 for row in ranked) / len(ranked)
-    kind = ' class="best"' if near == len(ranked) else ""
-    return (
-        f'<td data-value="{mean}"{kind}>{number(mean)}<small>{near} of {len(ranked)}</small></td>'
-    )
+    kind = ' class="best"' if tested and near == len(ranked) else ""
+    below = f"<small>{near} of {len(tested)}</small>" if tested else ""
+    return f'<td data-value="{mean}"{kind}>{number(mean)}{below}</td>'
 
 
 def numbers(pairs: Pairs, board: Board, name: str) -> Iterator[str]:
@@ -129,7 +129,7 @@ def _mean(row: Row | None, *, level: bool = False) -> str:
         return "<td></td>"
     if row.mean is None:
         return f'<td data-value="">{row.n_ok} of {row.n_planned} ok</td>'
-    kind = "best" if row.tie_group == 1 and row.role == Role.PRIVATE else "level" if level else ""
+    kind = "best" if near_best(row) else "level" if level else ""
     text = number(row.mean)
     if half_width(row):
         text += f"<small>±{half_width(row)}</small>"
@@ -144,7 +144,7 @@ def _in_full(row: Row) -> list[str]:
     if row.difference_lower is not None:
         gap += f" ({number(row.difference_lower)} to {number(row.difference_upper)})"
     ranks = "" if row.rank is None else f"{row.rank} ({row.rank_lower}-{row.rank_upper})"
-    best = ' class="best"' if row.tie_group == 1 and row.role == Role.PRIVATE else ""
+    best = ' class="best"' if near_best(row) else ""
 
     def cell(value: float | None, text: str, attributes: str = "") -> str:
         return f'<td data-value="{"" if value is None else value}"{attributes}>{text}</td>'

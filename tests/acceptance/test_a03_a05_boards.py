@@ -88,7 +88,10 @@ def test_a05_one_that_is_better_by_three_standard_deviations_is_separated(bench)
 
 
 def test_a05_one_repeat_gives_no_interval_and_no_separation(bench):
-    bench.run(bench.grid(repeats=1, mechanisms=["fx-ok", ("fx-ok", "{ shift = 4.0 }")]))
+    told = bench.run(bench.grid(repeats=1, mechanisms=["fx-ok", ("fx-ok", "{ shift = 4.0 }")]))
+    assert "nothing is separated and nothing starred" in told.stdout
+    assert told.stdout.count("*") == 1  # in the legend
+    assert 'class="best"' not in (bench.store / "fx.html").read_text()
     better, worse = rows(bench)
     assert better["lower"] == better["upper"] == worse["difference_lower"] == ""
     assert better["tie_group"] == worse["tie_group"] == "1"
