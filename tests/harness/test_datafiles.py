@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
+import subprocess
+import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -26,7 +29,9 @@ def server():
             if self.path == "/gone":
                 self.send_error(404)
                 return
-            body = CONTENT if self.path == "/whole" else CONTENT[:500]
+            if self.path == "/slow":
+                time.sleep(1)  # in which all who do not wait for each other come and ask
+            body = CONTENT if self.path in ("/whole", "/slow") else CONTENT[:500]
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -57,6 +62,30 @@ def test_a10_eight_at_once_make_one_download(server, tmp_path):
             job.result()
     assert target.read_bytes() == CONTENT
     assert server.asked == ["/whole"]
+
+
+def test_a10_eight_processes_at_once_make_one_download(server, tmp_path):
+    code = """
+import sys
+from pathlib import Path
+from panelbench.datafiles import fetch
+print("ready", flush=True)
+sys.stdin.readline()
+fetch(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+"""
+    target, sha = tmp_path / "file", hashlib.sha256(CONTENT).hexdigest()
+    command = [sys.executable, "-c", code, url(server, "slow"), str(target), sha]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(command, **pipes) for _ in range(8)]
+    assert [process.stdout.readline() for process in processes] == ["ready\n"] * 8
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        process.communicate(timeout=60)
+    assert [process.returncode for process in processes] == [0] * 8
+    assert target.read_bytes() == CONTENT
+    assert server.asked == ["/slow"]
 
 
 def test_a10_a_truncated_file_is_refused_with_both_hashes_and_leaves_nothing(server, tmp_path):
