@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
+import re
 import sysconfig
 import zipfile
 from pathlib import Path
@@ -11,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import panelbench
+from panelbench.catalog import versions
+from panelbench.loader import Plugin
 
 MECHANISM = '''
 from dataclasses import dataclass
@@ -171,3 +175,15 @@ def test_a06_an_environment_made_from_another_checkout_is_out_of_date(pinned, tm
     origin = tmp_path / "site" / "fx_one-0.1.dist-info" / "direct_url.json"
     origin.write_text(json.dumps({"url": tmp_path.as_uri(), "dir_info": {"editable": True}}))
     assert "out of date" in pinned("env", "list", "fx-one").stdout
+
+
+def test_a06_nothing_that_the_core_requires_keeps_pandas_back():
+    core = versions(Plugin(name="core", target="panelbench")).keys() - {"python"}
+    asked = [
+        (name, requirement)
+        for name in sorted(core)
+        for requirement in importlib.metadata.requires(name) or ()
+        if re.match(r"pandas\b", requirement) and "extra ==" not in requirement
+    ]
+    assert "panelbench" in [name for name, _ in asked]
+    assert not [pair for pair in asked if re.search(r"<|==|~=", pair[1].split(";")[0])]
