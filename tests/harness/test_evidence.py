@@ -12,6 +12,7 @@ from scipy.stats import beta, binom, norm
 from panelbench.accounting import Figures, gaussian_delta, gaussian_epsilon, gaussian_mu
 from panelbench.audit import Game, Verdict, told_apart, verdict
 from panelbench.evidence import (
+    Bet,
     Discriminant,
     Hits,
     best_bet,
@@ -73,6 +74,32 @@ def test_a14_many_statistics_of_pure_noise_prove_nothing():
         found = told_apart(nothing, names, within, without, rng)
         flagged += bool(verdict(found, nothing).reason)
     assert flagged < 5  # each is with probability 1 % at most; 5 of 10 with less than 1e-7
+
+
+def test_a14_no_release_that_helped_to_choose_an_event_is_counted(monkeypatch):
+    used, counted = set(), set()
+
+    def fitted(within, without):
+        used.update(within[:, 0], without[:, 0])
+        return Discriminant.fitted(within, without)
+
+    def best(within, without, bound):
+        used.update(within[:, 0], without[:, 0])
+        return best_bet(within, without, bound)
+
+    def hits(bet, within, without):
+        counted.update(within[:, 0], without[:, 0])
+        return counting(bet, within, without)
+
+    counting = Bet.hits
+    monkeypatch.setattr(Bet, "hits", hits)
+    monkeypatch.setattr("panelbench.audit.best_bet", best)
+    monkeypatch.setattr("panelbench.audit.Discriminant", SimpleNamespace(fitted=fitted))
+    rng = np.random.default_rng(0)
+    within, without = rng.normal(0, 1, (2, 50, 1))  # each release has a number of its own
+    told_apart(claim(1.0), ["number"], within, without, rng)
+    assert len(used) + len(counted) == 100
+    assert not used & counted
 
 
 def test_the_bound_on_a_gaussian_claim_reaches_two_thirds_of_epsilon_one():
