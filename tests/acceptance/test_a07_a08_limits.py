@@ -68,7 +68,7 @@ def test_a07_a_grandchild_does_not_outlive_its_cell(bench, leaves):
 
 def test_a07_a_limit_hit_while_scoring_says_so_and_keeps_the_release(bench):
     prepare(bench)
-    grid = bench.grid(metrics=["fx-gap", "fx-slow-metric", "fx-count"], limits="seconds = 2")
+    grid = bench.grid(metrics=["fx-gap", "fx-slow-metric", "fx-count"], limits="seconds = 8")
     bench.run(grid, rc=3)
     cell = only(bench.records())
     assert cell["status"] == "ok"
