@@ -109,6 +109,11 @@ class Claims:
             raise UnauditableError(f"It does not run on the audit's data: {reason}")
         (rng,) = self._rng.spawn(1)
         release = self.mechanism.release(dataset, self.budget, rng=rng)
+        if not isinstance(release, SyntheticTables | Estimates):
+            raise DataError(
+                f"It returned {type(release).__name__}, expected a release; `panelbench check` "
+                f"says more."
+            )
         guarantee = release.guarantee
         if guarantee.established is Established.NONE:
             raise UnauditableError("It claims no privacy, so there is nothing to audit.")

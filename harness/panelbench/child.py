@@ -20,7 +20,7 @@ import psutil
 
 from panelbench import environments
 from panelbench.loader import Plugin
-from panelbench.record import Phase, Record, Status
+from panelbench.record import Phase, Record, Status, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +89,8 @@ def supervise(
         log: File that its output is added to.
         stop: Set when the run is to end.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
+    with writing(log):
+        log.parent.mkdir(parents=True, exist_ok=True)
     parent = parents.take(task["plugin"], stop)
     warm = parent is not None
     if parent is None:
@@ -138,8 +139,10 @@ class Parent:
         self._buffer = b""
         self.reading, self._writing = os.pipe()
         os.set_blocking(self.reading, False)
-        log.parent.mkdir(parents=True, exist_ok=True)
         python = environments.python_for(plugin)
+        with writing(log):
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.touch()
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 [python, "-m", f"panelbench.{module}", *(["--warm"] if warm else [])],

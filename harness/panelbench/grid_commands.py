@@ -353,6 +353,7 @@ def explain(options: argparse.Namespace) -> int:
         cell
         for cell in made.cells
         if cell.key.startswith(options.cell)
+        or short_name(cell) == options.cell
         or any(_public(record) == cell.public for record in old.values())
     ]
     if len(cells) != 1:

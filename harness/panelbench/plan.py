@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from panelbench import catalog, child, datafiles
-from panelbench.errors import GridError
+from panelbench.errors import GridError, unknown
 from panelbench.grid import (
     Cell,
     Choice,
@@ -140,8 +140,14 @@ def chosen(choices: tuple[Choice, ...], globs: Sequence[str], kind: str) -> tupl
     """
     kept: list[Choice] = []
     for glob in globs:
-        labelled = [choice for choice in choices if fnmatch.fnmatch(label_of(choice), glob)]
-        kept += labelled or matching(choices, [glob], kind)
+        exact = [choice for choice in choices if label_of(choice) == glob]
+        labelled = exact or [c for c in choices if fnmatch.fnmatch(label_of(c), glob)]
+        try:
+            kept += labelled or matching(choices, [glob], kind)
+        except GridError as error:
+            raise GridError(
+                unknown(kind, glob, [label_of(choice) for choice in choices])
+            ) from error
     return tuple(choice for choice in choices if choice in kept) if globs else choices
 
 

@@ -223,8 +223,8 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def one_line(text: str) -> str:
-    """An error message as one line of a readable length."""
-    words = " ".join(text.split())
+    """An error message as one line of a readable length, without what moves a terminal's cursor."""
+    words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return words if len(words) <= 500 else f"{words[:480]} ... (see the log)"
 
 

@@ -127,7 +127,7 @@ class Standing:
     """Where an entry stands among those it can be compared with.
 
     Attributes:
-        rank: By mean, from 1.
+        rank: By mean, from 1; equal means share the better rank.
         rank_lower: Best rank it may have: 1 + the number of entries surely better.
         rank_upper: Worst rank it may have.
         tie_group: From 1; entries in one group are not separated from the group's best.
@@ -155,10 +155,13 @@ def standings(entries: Mapping[str, Sample], *, lower: bool) -> dict[str, Standi
     apart = separated({(a, b): paired_p(entries[a], entries[b]) for a, b in pairs})
     result: dict[str, Standing] = {}
     group = _groups(order, apart)
+    rank, of = 1, order[0]
     for position, name in enumerate(order):
         gap = difference(entries[name], entries[order[0]]) if position else None
+        if abs(mean[name] - mean[of]) > _ZERO * max(abs(mean[name]), abs(mean[of])):
+            rank, of = position + 1, name
         result[name] = Standing(
-            rank=position + 1,
+            rank=rank,
             rank_lower=1 + sum((other, name) in apart for other in order[:position]),
             rank_upper=len(order) - sum((name, other) in apart for other in order[position + 1 :]),
             tie_group=group[name],

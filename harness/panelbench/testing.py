@@ -29,6 +29,7 @@ from panelbench.errors import PanelbenchError
 from panelbench.extension import DatasetSource, Mechanism, Metric, Role
 from panelbench.panels import tiny, tiny_streams, tiny_tables, tiny_visits
 from panelbench.privacy import Budget, Established, Guarantee, NeighboringRelation, PrivacyUnit
+from panelbench.record import one_line
 from panelbench.release import Estimates, Release, SyntheticTables
 from panelbench.schema import TIME, USER
 from panelbench.score import Direction
@@ -91,7 +92,8 @@ def examine_apart(plugin: loader.Plugin, *, seconds: float = 900) -> list[Findin
         return [Finding(**finding) for finding in json.loads(child.stdout)]
     except ValueError:
         last = child.stderr.strip().splitlines()[-1:] or [f"exit status {child.returncode}"]
-        return [Finding(fact=fact, passed=False, why=f"The plugin ended the process: {last[0]}")]
+        why = one_line(f"The plugin ended the process: {last[0]}")
+        return [Finding(fact=fact, passed=False, why=why)]
 
 
 def examine(plugin: loader.Plugin) -> list[Finding]:

@@ -41,6 +41,10 @@ def problems(path: Path, say: Callable[[str], None]) -> Iterator[str]:
             f"'{path}' holds no archive ({SUFFIX}) and is no store; name a file or folder that "
             f"`publish` or `run` wrote."
         )
+    known = {archive.name.removesuffix(SUFFIX) for archive in archives}
+    for table in sorted(path.glob("*.csv")) if path.is_dir() and not is_store else ():
+        if table.stem not in known:
+            yield f"{table.name} has no archive ({SUFFIX}) beside it that it could follow from."
     for archive in archives:
         say(f"Looking at {archive.name}")
         yield from (f"{archive.name}: {text}" for text in _of_archive(archive))
@@ -58,12 +62,13 @@ def _of_archive(archive: Path) -> Iterator[str]:
     for line, record in zip(lines, [*cells, *scores, *audits], strict=True):
         yield from _of_record(json.loads(line), record)
     yield from _missing(plan, cells, scores)
+    yield from _superfluous(plan, cells, scores, audits)
     table = archive.with_name(archive.name.removesuffix(SUFFIX) + ".csv")
     if not table.is_file():
         yield f"{table.name} is not beside it."
         return
-    wanted = csv_of(plan, cells, scores, audits).splitlines()
-    found = table.read_text(encoding="utf-8").splitlines()
+    wanted = csv_of(plan, cells, scores, audits).split("\n")
+    found = table.read_bytes().decode("utf-8", errors="replace").split("\n")
     for number in range(max(len(wanted), len(found))):
         pair = [lines[number] if number < len(lines) else "" for lines in (wanted, found)]
         if pair[0] != pair[1]:
@@ -128,6 +133,20 @@ def _missing(plan: dict[str, Any], cells: list[Record], scores: list[Record]) ->
     counts = Counter(row["status"] for row in endings(plan, cells, scores))
     if counts["missing"]:
         yield f"{counts['missing']} of {counts.total()} planned cells have no record."
+
+
+def _superfluous(
+    plan: dict[str, Any], cells: list[Record], scores: list[Record], audits: list[Record]
+) -> Iterator[str]:
+    """Records of what the plan does not name, which is what is left where it was cut."""
+    planned = {cell["key"] for cell in plan["cells"]}
+    unplanned = sum(record.key not in planned for record in cells)
+    if unplanned:
+        yield f"{unplanned} records are of cells that its plan does not name."
+    times = Counter((r.what, r.key, r.attempt) for r in (*cells, *scores, *audits))
+    for (what, key, attempt), count in times.items():
+        if count > 1:
+            yield f"{what} {key}-{attempt} is there {count} times."
 
 
 def _of_store(root: Path, say: Callable[[str], None]) -> Iterator[str]:

@@ -55,25 +55,36 @@ def overview(measures: dict[str, tuple[str, list[Row]]], board: Board, name: str
         name: Of the dataset.
     """
     private = [row for _, rows in measures.values() for row in rows if row.role == Role.PRIVATE]
-    entries = list(dict.fromkeys((row.mechanism, row.params) for row in private))
+    ranked = [row for row in private if row.rank is not None]
+    entries = list(dict.fromkeys((row.mechanism, row.params) for row in ranked))
     if len(measures) < _FEW or len(entries) < _FEW:
         return
+    own = {e: {_budget(r) for r in ranked if (r.mechanism, r.params) == e} for e in entries}
+    most = max(len(budgets) for budgets in own.values())
     yield (
         '<p class="soft">Mean rank over the budgets of an entry, among those under its heading '
         "(1 is best), and at how many budgets it is not separated from the best there; shaded "
-        "where at all. Few repeats separate little.</p>"
+        "where at every budget of the grid. Few repeats separate little, and one repeat nothing. "
+        "Ranks of an entry with fewer budgets are among others than those of the rest.</p>"
     )
-    heads = [("measure", ""), *((board.labels[entry], "") for entry in entries)]
+    heads = [("measure", "")]
+    for entry in entries:
+        few = f"{len(own[entry])} of {most} budgets" if len(own[entry]) < most else ""
+        heads.append((board.labels[entry], few))
     yield from _open(f"{name} at a glance", heads)
     yield "<tbody>"
     for measure, (anchor, rows) in measures.items():
         link = f'<a href="#{anchor}">{html.escape(measure)}</a>'
-        cells = (_rank([r for r in rows if (r.mechanism, r.params) == e]) for e in entries)
+        cells = (_rank([r for r in rows if (r.mechanism, r.params) == e], most) for e in entries)
         yield f'<tr class="measure"><th scope="row">{link}</th>{"".join(cells)}</tr>'
     yield "</tbody></table></div>"
 
 
-def _rank(rows: list[Row]) -> str:
+def _budget(row: Row) -> tuple[object, ...]:
+    return (row.neighboring_relation, row.epsilon, row.delta, row.b_g, row.rho)
+
+
+def _rank(rows: list[Row], most: int) -> str:
     """The mean rank over budgets, and at how many of them it is not separated from the best."""
     ranked = [row for row in rows if row.rank is not None]
     if not ranked:
@@ -81,7 +92,7 @@ def _rank(rows: list[Row]) -> str:
     tested = [row for row in ranked if row.lower is not None]
     near = sum(near_best(row) for row in tested)
     mean = sum(row.rank or 0 for row in ranked) / len(ranked)
-    kind = ' class="best"' if tested and near == len(ranked) else ""
+    kind = ' class="best"' if near == most else ""
     below = f"<small>{near} of {len(tested)}</small>" if tested else ""
     return f'<td data-value="{mean}"{kind}>{number(mean)}{below}</td>'
 

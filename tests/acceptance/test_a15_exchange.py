@@ -129,6 +129,30 @@ def test_a15_verify_names_missing_cells(bench, public):
     assert "4 of 4 planned cells have no record" in bench("verify", public, rc=1).stdout
 
 
+def test_a15_verify_names_records_that_the_plan_does_not_and_records_that_are_there_twice(
+    bench, public
+):
+    archive = public / "fx.jsonl.gz"
+    first, *lines = gzip.decompress(archive.read_bytes()).decode().splitlines()
+    head = json.loads(first)
+    head["plan"]["cells"] = head["plan"]["cells"][1:]
+    text = "\n".join([json.dumps(head), *lines, lines[-1]]) + "\n"
+    archive.write_bytes(gzip.compress(text.encode()))
+    bench("leaderboard", archive, "--csv", public / "fx.csv")
+    told = bench("verify", public, rc=1).stdout
+    assert "1 records are of cells that its plan does not name" in told
+    assert "is there 2 times" in told
+
+
+def test_a15_verify_names_other_line_ends_and_a_csv_without_its_archive(bench, public):
+    table = public / "fx.csv"
+    (public / "stray.csv").write_text("a\n")
+    table.write_bytes(table.read_bytes().replace(b"\n", b"\r\n"))
+    told = bench("verify", public, rc=1).stdout
+    assert "fx.csv, line 1, is not what the records give" in told
+    assert "stray.csv has no archive" in told
+
+
 def test_a15_verify_settles_claims_again(bench, public):
     def bolder(records):
         cell = next(r for r in records if r["what"] == "cell" and r["subject"]["repeat"] == 0

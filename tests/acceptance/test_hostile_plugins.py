@@ -174,13 +174,26 @@ def test_a_subset_of_datasets_leaves_the_whole_board_alone(bench):
 
 
 def test_an_entry_is_asked_for_by_its_label(bench):
-    shifted = '{ shift = 0.5 }\nlabel = "shifted"'
+    shifted = '{ shift = 0.5 }\nlabel = "shifted [2]"'
     grid = bench.grid(mechanisms=["fx-ok", ("fx-ok", shifted)])
     said = bench.run(grid, "-m", "shift*", "-m", "nobody", rc=1).stderr
-    assert "Unknown mechanism 'nobody'" in said
+    assert "Unknown mechanism 'nobody'. Available: fixtures-plugin/fx-ok, shifted [2]" in said
     assert "Preparing" not in said
-    bench.run(grid, "-m", "shift*", rc=0)
+    bench.run(grid, "-m", "shifted [2]", rc=0)
     assert [r["subject"]["mechanism"]["params"]["shift"] for r in bench.records().values()] == [0.5]
+
+
+def test_a_store_that_takes_no_log_is_said_in_one_sentence(bench):
+    bench.store.mkdir()
+    (bench.store / "logs").write_text("")
+    said = bench.run(bench.grid(), rc=1).stderr
+    assert "could not be written" in said
+    assert "Traceback" not in said
+
+
+def test_what_a_mechanism_says_moves_no_cursor(hostile):
+    record = hostile(r"raise ValueError('\x1b[2J gone \x00')")
+    assert record["error"].endswith(": [2J gone")
 
 
 def test_two_grids_of_one_name_do_not_share_a_store(bench):

@@ -86,6 +86,19 @@ def test_rank_intervals_hold_what_is_not_separated():
     assert [(p.rank_lower, p.rank_upper) for p in found.values()] == [(1, 2), (1, 2), (3, 3)]
 
 
+def test_equal_means_share_a_rank():
+    entries = {
+        "a": by_repeat([0.0, 0.0]),
+        "b": by_repeat([0.0, 0.0]),
+        "c": by_repeat([0.1 + 0.2, 0.3]),
+        "d": by_repeat([0.3, 0.1 + 0.2]),
+        "e": by_repeat([0.31, 0.3]),
+    }
+    for names in ("abcde", "edcba"):
+        found = standings({name: entries[name] for name in names}, lower=True)
+        assert [found[name].rank for name in "abcde"] == [1, 1, 3, 3, 5]
+
+
 def test_an_entry_ties_with_the_best_by_its_own_test_whoever_ranks_between():
     entries = {
         "a": by_repeat([1.0, 1.1, 0.9, 1.0]),
