@@ -15,6 +15,7 @@ import pytest
 from panelbench import child
 from panelbench.grid import Limits
 from panelbench.loader import Plugin
+from panelbench.parents import Parents
 from panelbench.record import Store
 
 FX = Path(__file__).parents[2] / "tests" / "fixtures_plugin.py"
@@ -46,7 +47,7 @@ def test_start_of_the_command_with_every_plugin_installed(benchmark, arguments):
 def test_start_and_end_of_a_child_that_does_nothing(benchmark, tmp_path, warm):
     task = {"task": "release", "store": str(tmp_path), "records": []}
     task["plugin"] = dataclasses.asdict(PLUGIN)
-    with child.Parents(Limits(), tmp_path / "cache", tmp_path / "logs") as parents:
+    with Parents(Limits(), tmp_path / "cache", tmp_path / "logs") as parents:
         if not warm:
             parents._unsafe.add("*")
 

@@ -25,8 +25,8 @@ BOARDS = (".toml", ".json", ".jsonl.gz")
 def audit(options: argparse.Namespace) -> int:
     """`panelbench audit WHAT`: exit status 3 where a claim is contradicted, or an audit failed."""
     from panelbench.audits import Auditing, names_of
-    from panelbench.child import Parents
     from panelbench.grid import Limits
+    from panelbench.parents import Parents
     from panelbench.progress import Progress
     from panelbench.record import FAILURES, Status, Store
     from panelbench.runner import default_workers

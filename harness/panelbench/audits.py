@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from panelbench.audit import Game
     from panelbench.loader import Plugin
+    from panelbench.parents import Parents
     from panelbench.progress import Progress
     from panelbench.record import Record, Status, Store
 
@@ -127,7 +128,7 @@ class Auditing:
         game: Game,
         *,
         seed: int,
-        parents: child.Parents,
+        parents: Parents,
         stop: threading.Event,
     ) -> None:
         self.store = store

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from panelbench import catalog, lease
-from panelbench.child import Parents
 from panelbench.errors import EngineError
+from panelbench.parents import Parents
 from panelbench.plan import state_of
 from panelbench.record import Status, Store
 from panelbench.runner import Runner, short_name

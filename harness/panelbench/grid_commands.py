@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from panelbench.board import Board
-    from panelbench.child import Parents
+    from panelbench.parents import Parents
     from panelbench.plan import Plan
     from panelbench.record import Record, Store
 
@@ -40,8 +40,8 @@ def _store(options: argparse.Namespace) -> Store:
 def _planned(
     options: argparse.Namespace, mechanisms: Sequence[str] = ()
 ) -> Iterator[tuple[Plan, Store, Parents]]:
-    from panelbench.child import Parents
     from panelbench.gridfile import read as read_grid
+    from panelbench.parents import Parents
     from panelbench.plan import make_plan
 
     store = _store(options)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from panelbench.loader import Plugin
+    from panelbench.parents import Parents
     from panelbench.record import Record, Store
 
 
@@ -156,7 +157,7 @@ def make_plan(
     plugins: dict[str, Plugin],
     store: Store,
     *,
-    parents: child.Parents,
+    parents: Parents,
     say: Callable[[str], None],
     datasets: Sequence[str] = (),
     mechanisms: Sequence[str] = (),
@@ -230,7 +231,7 @@ def _materialise(
     hashes: dict[str, str],
     grid: Grid,
     store: Store,
-    parents: child.Parents,
+    parents: Parents,
     say: Callable[[str], None],
     stop: threading.Event,
 ) -> tuple[str, tuple[str, int | None]]:

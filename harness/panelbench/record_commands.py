@@ -107,8 +107,8 @@ def verify(options: argparse.Namespace) -> int:
 
 def reproduce(options: argparse.Namespace) -> int:
     """`panelbench reproduce RECORD`: exit status 3 where something else comes out."""
-    from panelbench.child import Parents
     from panelbench.grid import Limits
+    from panelbench.parents import Parents
     from panelbench.progress import Progress
     from panelbench.record import Store
     from panelbench.reproduce import reproduce as reproduced

@@ -17,9 +17,9 @@ from panelbench.runner import Runner
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from panelbench.child import Parents
     from panelbench.grid import Limits
     from panelbench.loader import Plugin
+    from panelbench.parents import Parents
     from panelbench.progress import Progress
 
 TOLERANCE = 1e-6

@@ -17,6 +17,7 @@ from panelbench.record import FAILURES, Record, Status, Store
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from panelbench.parents import Parents
     from panelbench.progress import Progress
 
 EXIT_OK = 0
@@ -61,7 +62,7 @@ class Runner:
         plan: Plan,
         store: Store,
         *,
-        parents: child.Parents,
+        parents: Parents,
         workers: int,
         retry: Collection[Status] = (),
         only_scores: bool = False,
