@@ -282,7 +282,7 @@ def publish(options: argparse.Namespace) -> int:
     from panelbench.board import to_csv
     from panelbench.kept import kept_by_name, with_more_audits
     from panelbench.leaderboard import make_board
-    from panelbench.record import write_over
+    from panelbench.record import one_line, write_over
     from panelbench.report import to_html
 
     known = kept_by_name(options.grid, options.store, unchanged=True)
@@ -311,7 +311,7 @@ def publish(options: argparse.Namespace) -> int:
     if lines:
         text = changes.read_text(encoding="utf-8") if changes.is_file() else ""
         day = datetime.now(UTC).date().isoformat()
-        files[changes] = revisions.noted(text, board.name, day, options.because, lines)
+        files[changes] = revisions.noted(text, board.name, day, one_line(options.because), lines)
     for path, content in files.items():
         write_over(path, content)
         say(f"Wrote {path}")
