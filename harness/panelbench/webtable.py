@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from panelbench.extension import Role
@@ -59,8 +60,9 @@ def overview(measures: dict[str, tuple[str, list[Row]]], board: Board, name: str
     entries = list(dict.fromkeys((row.mechanism, row.params) for row in ranked))
     if len(measures) < _FEW or len(entries) < _FEW:
         return
-    own = {e: {_budget(r) for r in ranked if (r.mechanism, r.params) == e} for e in entries}
-    most = max(len(budgets) for budgets in own.values())
+    counts = Counter((r.mechanism, r.params, r.metric, r.component) for r in ranked)
+    own = {e: max(n for key, n in counts.items() if key[:2] == e) for e in entries}
+    most = max(own.values())
     yield (
         '<p class="soft">Mean rank over the budgets of an entry, among those under its heading '
         "(1 is best), and at how many budgets it is not separated from the best there; shaded "
@@ -69,7 +71,7 @@ def overview(measures: dict[str, tuple[str, list[Row]]], board: Board, name: str
     )
     heads = [("measure", "")]
     for entry in entries:
-        few = f"{len(own[entry])} of {most} budgets" if len(own[entry]) < most else ""
+        few = f"{own[entry]} of {most} budgets" if own[entry] < most else ""
         heads.append((board.labels[entry], few))
     yield from _open(f"{name} at a glance", heads)
     yield "<tbody>"
@@ -78,10 +80,6 @@ def overview(measures: dict[str, tuple[str, list[Row]]], board: Board, name: str
         cells = (_rank([r for r in rows if (r.mechanism, r.params) == e], most) for e in entries)
         yield f'<tr class="measure"><th scope="row">{link}</th>{"".join(cells)}</tr>'
     yield "</tbody></table></div>"
-
-
-def _budget(row: Row) -> tuple[object, ...]:
-    return (row.neighboring_relation, row.epsilon, row.delta, row.b_g, row.rho)
 
 
 def _rank(rows: list[Row], most: int) -> str:
