@@ -66,19 +66,12 @@ def _sections(board: Board) -> Iterator[str]:
     for place, (dataset, measures) in enumerate(tables.items()):
         yield f"<h2>{html.escape(dataset)}</h2>"
         yield from _guarantees(dataset, board)
-        named = {
-            _measure(*key, [board.rows[index] for index in members]): (
-                f"m{place}-{number}",
-                members,
-            )
-            for number, (key, members) in enumerate(measures.items())
-        }
-        rows = {
-            name: (anchor, [board.rows[index] for index in members])
-            for name, (anchor, members) in named.items()
-        }
-        yield from overview(rows, board, dataset)
-        for name, (anchor, members) in named.items():
+        found = [
+            (f"m{place}-{count}", _measure(*key, rows := [board.rows[i] for i in members]), rows)
+            for count, (key, members) in enumerate(measures.items())
+        ]
+        yield from overview(found, board, dataset)
+        for (anchor, name, _), members in zip(found, measures.values(), strict=True):
             yield f'<h3 id="{anchor}">{html.escape(name)}</h3>'
             yield from _of_one(name, members, board)
 

@@ -47,15 +47,15 @@ def leaders(pairs: Pairs, board: Board, name: str) -> Iterator[str]:
     yield "</table></div>"
 
 
-def overview(measures: dict[str, tuple[str, list[Row]]], board: Board, name: str) -> Iterator[str]:
+def overview(measures: list[tuple[str, str, list[Row]]], board: Board, name: str) -> Iterator[str]:
     """Measures down, private entries across: the mean rank, and how often it is near the best.
 
     Args:
-        measures: For each measure's name the id of its heading and its rows.
+        measures: For each measure the id of its heading, its name and its rows.
         board: The board they are of.
         name: Of the dataset.
     """
-    private = [row for _, rows in measures.values() for row in rows if row.role == Role.PRIVATE]
+    private = [row for _, _, rows in measures for row in rows if row.role == Role.PRIVATE]
     ranked = [row for row in private if row.rank is not None]
     entries = list(dict.fromkeys((row.mechanism, row.params) for row in ranked))
     if len(measures) < _FEW or len(entries) < _FEW:
@@ -75,7 +75,7 @@ def overview(measures: dict[str, tuple[str, list[Row]]], board: Board, name: str
         heads.append((board.labels[entry], few))
     yield from _open(f"{name} at a glance", heads)
     yield "<tbody>"
-    for measure, (anchor, rows) in measures.items():
+    for anchor, measure, rows in measures:
         link = f'<a href="#{anchor}">{html.escape(measure)}</a>'
         cells = (_rank([r for r in rows if (r.mechanism, r.params) == e], most) for e in entries)
         yield f'<tr class="measure"><th scope="row">{link}</th>{"".join(cells)}</tr>'
