@@ -64,10 +64,12 @@ def measured(folder, *arguments):
 
 @pytest.fixture
 def scheduler():
-    """A scheduler with two workers of one thread."""
+    """A scheduler with two workers of one thread, without dask's profiler (docs/workers.md)."""
+    import dask  # noqa: PLC0415 - only where it is asked for
     from distributed import LocalCluster  # noqa: PLC0415 - only where it is asked for
 
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+    quiet = dask.config.set({"distributed.worker.profile.enabled": False})
+    with quiet, LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         yield cluster.scheduler_address
 
 
