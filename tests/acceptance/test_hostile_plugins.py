@@ -159,7 +159,12 @@ def test_what_assumes_more_is_neither_starred_nor_ranked_against_the_others(benc
 def test_the_exam_survives_a_plugin_that_ends_the_process(bench, hostile):
     hostile("os._exit(7)")
     findings = json.loads(bench("check", "bad", "--json", rc=1).stdout)["bad"]
-    assert "ended the process" in findings[0]["why"]
+    found = {finding["fact"]: finding for finding in findings}
+    runs = found["hostile runs on a tiny panel."]
+    assert (runs["passed"], runs["why"]) == (False, "It ended the process: exit status 7")
+    documented = found["hostile says what it does, and documents each parameter."]
+    assert "Describe 'shift'" in documented["why"]  # asked before
+    assert "hostile charges the same ledger for neighboring data." in found  # and after
 
 
 def test_a_subset_of_datasets_leaves_the_whole_board_alone(bench):
