@@ -32,11 +32,11 @@ COMMANDS = {
     "new": ("plugin_commands", "new"),
     "run": ("grid_commands", "run"),
     "score": ("grid_commands", "run"),
-    "status": ("grid_commands", "status"),
+    "status": ("board_commands", "status"),
     "explain": ("grid_commands", "explain"),
-    "leaderboard": ("grid_commands", "show_leaderboard"),
-    "report": ("grid_commands", "report"),
-    "publish": ("grid_commands", "publish"),
+    "leaderboard": ("board_commands", "show_leaderboard"),
+    "report": ("board_commands", "report"),
+    "publish": ("board_commands", "publish"),
     "compare": ("record_commands", "compare"),
     "merge": ("record_commands", "merge"),
     "verify": ("record_commands", "verify"),
@@ -234,6 +234,7 @@ def _workers(text: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
+    _reopen_closed_streams()
     parser = _parser()
     options = parser.parse_args(argv)
     for stream in (sys.stdout, sys.stderr):
@@ -262,6 +263,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _reopen_closed_streams() -> None:
+    """What is said on a stream that the caller closed (`2>&-`) goes nowhere, not into a file."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            handle = os.open(os.devnull, os.O_RDWR)
+            if handle != number:
+                os.dup2(handle, number)
+                os.close(handle)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115, PTH123 - for good
 
 
 def _perform(options: argparse.Namespace) -> int:

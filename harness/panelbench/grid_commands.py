@@ -1,39 +1,25 @@
-"""What the commands about grids do and print."""
+"""What the commands that plan and compute a grid do and print."""
 
 from __future__ import annotations
 
 import json
 import signal
-from collections import Counter
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from panelbench.board_commands import store_of, write_board
 from panelbench.errors import GridError, StoreError, unknown
 from panelbench.plugin_commands import plugins_of, print_json, say
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from panelbench.board import Board
     from panelbench.parents import Parents
     from panelbench.plan import Plan
     from panelbench.record import Record, Store
-
-
-def _store(options: argparse.Namespace) -> Store:
-    from panelbench.record import Store
-
-    root = Path(options.store).resolve()
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(
-            f"The store '{options.store}' cannot be a folder: {error.strerror}; name another."
-        ) from error
-    return Store(root)
 
 
 @contextmanager
@@ -44,7 +30,7 @@ def _planned(
     from panelbench.parents import Parents
     from panelbench.plan import make_plan
 
-    store = _store(options)
+    store = store_of(options)
     read = read_grid(Path(options.grid))
     with Parents(read.limits, store.root / "cache", store.root / "logs") as parents:
         plugins = plugins_of(options)
@@ -65,13 +51,15 @@ def _keep(made: Plan, store: Store, options: argparse.Namespace) -> tuple[dict[s
 
     A run of some datasets only is kept as a part, so that the whole board stays as it was.
     """
-    from panelbench.kept import text_hash
+    from panelbench.kept import PART, text_hash
+    from panelbench.plan import effective
     from panelbench.record import write_over
 
-    name = made.grid.name + ("-part" if options.dataset else "")
+    name = made.grid.name + (PART if options.dataset else "")
     path = store.root / "plans" / f"{name}.json"
     file = Path(options.grid).name
-    kept = {**made.to_json(), "file": file, "text": text_hash(Path(options.grid))}
+    grid = effective(replace(made.grid, name=name))
+    kept = {**made.to_json(), "grid": grid, "file": file, "text": text_hash(Path(options.grid))}
     try:
         other = json.loads(path.read_text(encoding="utf-8")).get("file", file)
     except (OSError, ValueError, AttributeError):
@@ -151,6 +139,7 @@ def run(options: argparse.Namespace) -> int:
     with _planned(options, globs) as (made, store, parents):
         wanted = chosen(made.grid.mechanisms, globs, "mechanism")
         cells = [cell for cell in made.cells if cell.mechanism in wanted]
+        cells.sort(key=lambda cell: cell.repeat)  # an early board of all, and times that hold
         inline = not only_scores and options.inline
         runner = Runner(
             made,
@@ -175,7 +164,14 @@ def run(options: argparse.Namespace) -> int:
     from panelbench.leaderboard import make_board
 
     board = make_board(*with_records(kept, store))
-    _write(board, kept, to_csv=store.root / f"{name}.csv", to_html=store.root / f"{name}.html")
+    csv = store.root / f"{name}.csv"
+    write_board(board, kept, to_csv=csv, to_html=store.root / f"{name}.html")
+    later = runner.todo([cell for cell in made.cells if cell.mechanism not in wanted])
+    if later:
+        say(
+            f"{len(later)} cells of other mechanisms are left, and their entries incomplete: run "
+            f"without -m; `panelbench explain` says of a cell why it is new."
+        )
     status = runner.exit_status(cells)
     if status:
         say(
@@ -183,161 +179,6 @@ def run(options: argparse.Namespace) -> int:
             f"`--retry failed,timeout,oom,killed,invalid` tries again."
         )
     return status
-
-
-def _write(
-    board: Board,
-    kept: dict[str, Any],
-    *,
-    to_csv: Path | None = None,
-    to_html: Path | None = None,
-    full: bool = False,
-    more: Iterable[str] = (),
-) -> None:
-    """Write first, then print, so that a reader who stops reading loses nothing.
-
-    Raises:
-        StoreError: Where a file cannot be written; the table is printed all the same.
-    """
-    from panelbench.board import to_csv as csv_of
-    from panelbench.record import write_over
-    from panelbench.report import to_html as html_of
-    from panelbench.table import render
-
-    try:
-        if to_csv is not None:
-            write_over(to_csv, csv_of(board))
-        if to_html is not None:
-            write_over(to_html, html_of(board, kept, more=more))
-    finally:
-        if to_csv is not None:
-            print(render(board, every_component=full))
-    for path in (to_csv, to_html):
-        if path is not None:
-            say(f"Wrote {path}")
-
-
-def show_leaderboard(options: argparse.Namespace) -> int:
-    """`panelbench leaderboard GRID`."""
-    from panelbench.kept import kept_by_name
-    from panelbench.leaderboard import make_board
-
-    kept, *records = kept_by_name(options.grid, options.store)
-    board = make_board(kept, *records)
-    if options.against:
-        return _show_against(board, options)
-    if options.json:
-        print_json([vars(row) for row in board.rows])
-        return 0
-    if options.csv == "-":
-        from panelbench.board import to_csv
-
-        print(to_csv(board), end="")
-        return 0
-    path = Path(options.csv or _store(options).root / f"{board.name}.csv")
-    _write(board, kept, to_csv=path, full=options.all)
-    return 0
-
-
-def _show_against(board: Board, options: argparse.Namespace) -> int:
-    from panelbench.against import against, render
-
-    if options.json:
-        found = against(board, options.against)
-        print_json(
-            [{**vars(v.row), "by": vars(v.by), "share": v.share, "label": v.label} for v in found]
-        )
-        return 0
-    for line in render(board, options.against, every_component=options.all):
-        print(line)
-    return 0
-
-
-def report(options: argparse.Namespace) -> int:
-    """`panelbench report GRID`."""
-    from panelbench.kept import kept_by_name
-    from panelbench.leaderboard import make_board
-
-    kept, *records = kept_by_name(options.grid, options.store)
-    board = make_board(kept, *records)
-    path = Path(options.html or _store(options).root / f"{board.name}.html")
-    tables: tuple[str, ...] = ()
-    if options.tables:
-        from panelbench.samples import side_by_side
-
-        tables = tuple(side_by_side(kept, {r.key: r for r in records[0]}, _store(options)))
-        if not tables:
-            raise StoreError(
-                f"There is no kept release of user tables in {_store(options).root}; run the grid "
-                f"there, or name its store."
-            )
-    _write(board, kept, to_html=path, more=tables)
-    return 0
-
-
-def publish(options: argparse.Namespace) -> int:
-    """`panelbench publish GRID`."""
-    from panelbench import revisions
-    from panelbench.archive import pack, unpack, with_audits
-    from panelbench.board import to_csv
-    from panelbench.kept import kept_by_name, with_more_audits
-    from panelbench.leaderboard import make_board
-    from panelbench.record import one_line, write_over
-    from panelbench.report import to_html
-
-    known = kept_by_name(options.grid, options.store, unchanged=True)
-    kept, *records = with_more_audits(known, _store(options))
-    board = make_board(kept, *records)
-    folder = Path(options.to)
-    archive = folder / f"{board.name}.jsonl.gz"
-    changes = folder / revisions.FILE
-    lines = []
-    if archive.is_file() and archive.resolve() != Path(options.grid).resolve():
-        lines = revisions.revised(make_board(*unpack(archive)), board)
-    if options.because and not lines:
-        say("Nothing that was published changes, so the reason is not kept.")
-    if lines and not options.because:
-        raise StoreError(
-            f"{len(lines)} published entries would change or be withdrawn ({lines[0]}); say why "
-            f"with --because 'ONE SENTENCE', which goes to {changes}."
-        )
-    files: dict[Path, str | bytes] = {
-        folder / f"{board.name}.csv": to_csv(board),
-        archive: with_audits(Path(options.grid), records[2])
-        if options.grid.endswith(".jsonl.gz")
-        else pack(kept, *records),
-        folder / f"{board.name}.html": to_html(board, kept),
-    }
-    if lines:
-        text = changes.read_text(encoding="utf-8") if changes.is_file() else ""
-        day = datetime.now(UTC).date().isoformat()
-        files[changes] = revisions.noted(text, board.name, day, one_line(options.because), lines)
-    for path, content in files.items():
-        write_over(path, content)
-        say(f"Wrote {path}")
-    return 0
-
-
-def status(options: argparse.Namespace) -> int:
-    """`panelbench status GRID`."""
-    from panelbench.kept import kept_by_name
-    from panelbench.leaderboard import endings
-
-    kept, cells, scores, _ = kept_by_name(options.grid, options.store)
-    store = _store(options)
-    rows = endings(kept, cells, scores)
-    counts = Counter(row["status"] for row in rows)
-    if options.json:
-        print_json({"counts": counts, "cells": rows})
-        return 0
-    for row in rows:
-        if row["status"] not in ("ok", "missing"):
-            where = f" ({row['phase']})" if row["phase"] else ""
-            print(f"{row['key']}  {row['status']}{where}  {row['cell']}: {row['error']}")
-            if row["log"]:
-                print(f"    log: {store.root / row['log']}")
-    print(", ".join(f"{count} {name}" for name, count in sorted(counts.items())) + ".")
-    return 0
 
 
 def explain(options: argparse.Namespace) -> int:

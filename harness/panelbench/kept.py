@@ -17,6 +17,8 @@ from panelbench.record import Record, Store
 
 Kept = tuple[dict[str, Any], list[Record], list[Record], list[Record]]
 """A plan, and its records of cells, of scores and of audits."""
+PART = "-part"
+"""Ends the name that a run of some datasets only is kept under."""
 
 
 def kept_by_name(where: str, root: str, *, unchanged: bool = False) -> Kept:
@@ -68,9 +70,11 @@ def _kept_plan(where: str, root: str, *, unchanged: bool) -> dict[str, Any]:
     name = read(path).name if path.suffix == ".toml" else path.name
     file = Path(root) / "plans" / f"{name}.json"
     if not file.is_file():
+        part = file.with_stem(f"{name}{PART}").is_file()
         raise StoreError(
-            f"The grid '{name}' was never run in the store '{root}'; run it first, or name its "
-            f"--store."
+            f"The grid '{name}' was never run in the store '{root}'"
+            + (f" but for some datasets; name '{name}{PART}', or" * part or ";")
+            + " run it first, or name its --store."
         )
     kept = _read_plan(file)
     if path.suffix == ".toml" and kept.get("text", text_hash(path)) != text_hash(path):

@@ -99,6 +99,12 @@ def test_a01_the_same_command_again_computes_nothing(bench):
     assert {p: p.stat().st_mtime_ns for p in bench.store.rglob("*-1.json")} == before
 
 
+def test_a01_one_repeat_of_everything_is_there_before_the_next(bench):
+    bench.run(bench.grid(mechanisms=["fx-ok", "fx-nonprivate"], repeats=2), "--workers", 1)
+    files = sorted((bench.store / "records").glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
+    assert [bench.records()[p.name]["subject"]["repeat"] for p in files] == [0, 0, 1, 1]
+
+
 def test_a02_one_worker_and_four_in_another_order_give_identical_scores(bench):
     boards = []
     for workers, mechanisms in ((1, ["fx-ok", "fx-nonprivate"]), (4, ["fx-nonprivate", "fx-ok"])):

@@ -182,7 +182,7 @@ def test_a09_whatever_a_read_only_disk_refuses_is_one_sentence(tmp_path, monkeyp
     def refuse(_):
         raise OSError(errno.EROFS, "Read-only file system", "results/logs/parent.log")
 
-    monkeypatch.setattr("panelbench.grid_commands.status", refuse)
+    monkeypatch.setattr("panelbench.board_commands.status", refuse)
     assert main(["status", str(tmp_path)]) == 1
     assert capsys.readouterr().err == (
         "panelbench: 'results/logs/parent.log' cannot be written: Read-only file system; free some "

@@ -155,3 +155,14 @@ def test_a11_score_runs_no_mechanism(bench):
     bench("score", grid, "--store", bench.store)
     assert bench.records() == before
     assert len(bench.records("scores")) == 2
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
+def test_a11_closed_streams_change_nothing(bench, closed):
+    grid = bench.grid()
+    command = f"exec {sys.executable} -m panelbench.cli leaderboard {grid} --store {bench.store}"
+    bench.run(grid)
+    (bench.store / "fx.csv").unlink()
+    done = subprocess.run(["/bin/sh", "-c", f"{command} {closed}"], env=bench.env(), check=False)
+    assert done.returncode == 0
+    assert (bench.store / "fx.csv").exists()

@@ -175,7 +175,19 @@ def test_a_subset_of_datasets_leaves_the_whole_board_alone(bench):
     bench("plan", grid, "--store", bench.store, "-d", "tiny")
     bench.run(bench.grid(datasets=[*datasets, ("tiny", "{ users = 60 }")]), "-d", "*/tiny")
     assert (bench.store / "fx.csv").read_bytes() == before
-    assert (bench.store / "fx-part.csv").exists()
+    part = (bench.store / "fx-part.csv").read_bytes()
+    bench("leaderboard", "fx-part", "--store", bench.store)
+    bench("publish", "fx-part", "--store", bench.store, "--to", bench.folder / "out")
+    assert (bench.store / "fx.csv").read_bytes() == before
+    assert (bench.folder / "out" / "fx-part.csv").read_bytes() == part
+
+
+def test_where_only_a_part_ran_its_name_is_told(bench):
+    grid = bench.grid(datasets=["tiny", ("tiny", "{ users = 80 }")])
+    bench.run(grid, "-d", "*80*")
+    told = bench("publish", grid, "--store", bench.store, rc=1).stderr
+    assert "never run in the store" in told
+    assert "but for some datasets; name 'fx-part', or run it first" in told
 
 
 def test_an_entry_is_asked_for_by_its_label(bench):
@@ -184,7 +196,8 @@ def test_an_entry_is_asked_for_by_its_label(bench):
     said = bench.run(grid, "-m", "shift*", "-m", "nobody", rc=1).stderr
     assert "Unknown mechanism 'nobody'. Available: fixtures-plugin/fx-ok, shifted [2]" in said
     assert "Preparing" not in said
-    bench.run(grid, "-m", "shifted [2]", rc=0)
+    said = bench.run(grid, "-m", "shifted [2]", rc=0).stderr
+    assert "1 cells of other mechanisms are left, and their entries incomplete" in said
     assert [r["subject"]["mechanism"]["params"]["shift"] for r in bench.records().values()] == [0.5]
 
 
@@ -194,6 +207,18 @@ def test_a_store_that_takes_no_log_is_said_in_one_sentence(bench):
     said = bench.run(bench.grid(), rc=1).stderr
     assert "could not be written" in said
     assert "Traceback" not in said
+
+
+def test_a_board_that_cannot_be_kept_is_printed_all_the_same(bench):
+    grid = bench.grid()
+    bench.run(grid)
+    (bench.store / "fx.csv").unlink()
+    (bench.store / "fx.csv").mkdir()  # nothing can be written over it
+    told = bench("leaderboard", grid, "--store", bench.store, rc=0)
+    assert "fx-ok" in told.stdout
+    assert "cannot be written" in told.stderr
+    asked = ("--csv", bench.store / "fx.csv")
+    assert "cannot" in bench("leaderboard", grid, "--store", bench.store, *asked, rc=1).stderr
 
 
 def test_what_a_mechanism_says_moves_no_cursor(hostile):
