@@ -3,65 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from panelbench import accounting
-from panelbench.board import RANKED, Board, Claim, Excluded, Row, Section
+from panelbench.board import RANKED, Board, Excluded, Row
+from panelbench.entries import Draft, Repeats, describe_budget, drafts_of
 from panelbench.extension import Role
 from panelbench.grid import canonical, key_of, score_subject
-from panelbench.privacy import Budget, Established, Notion
 from panelbench.quarantine import Audits, one_release
 from panelbench.record import Status
-from panelbench.statistics import interval, standings
+from panelbench.statistics import standings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from panelbench.record import Record
-
-
-@dataclass(kw_only=True)
-class _Group:
-    """All repeats of one entry at one budget."""
-
-    cell: dict[str, Any]
-    planned: int = 0
-    records: dict[int, Record] = field(default_factory=dict)
-    scores: dict[tuple[str, str], dict[int, dict[str, Any]]] = field(default_factory=dict)
-    scored: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def sound(self) -> list[Record]:
-        """The records of repeats that ended well."""
-        return [r for r in self.records.values() if r.status is Status.OK]
-
-
-@dataclass(kw_only=True)
-class _Draft:
-    """A row before it is ranked."""
-
-    row: Row
-    values: dict[int, tuple[float, ...]]
-    budget: str
-    claim: Claim
-    detail: dict[str, float]
-    panels: dict[str, Any]
-    scored: int
-
-
-def describe_budget(raw: dict[str, Any]) -> str:
-    """A budget in the notion it is stated in."""
-    match raw["notion"]:
-        case Notion.APPROXIMATE_DP:
-            return f"epsilon {raw['epsilon']:g}"
-        case Notion.RENYI_DP:
-            return f"B_G {raw['b_g']:g}"
-        case Notion.ZERO_CONCENTRATED_DP:
-            return f"rho {raw['rho']:g}"
-    return "no budget"
 
 
 def make_board(
@@ -81,14 +37,14 @@ def make_board(
     said = Audits(audits)
     by_key = {record.key: record for record in cells}
     score_by_key = {record.key: record for record in scores}
-    groups: dict[str, _Group] = {}
+    groups: dict[str, Repeats] = {}
     for cell in plan["cells"]:
         name = canonical([cell["dataset"], cell["mechanism"], cell["budget"]])
-        group = groups.setdefault(name, _Group(cell=cell))
+        group = groups.setdefault(name, Repeats(cell=cell))
         group.planned += 1
         _collect(group, cell, by_key.get(cell["key"]), plan["metrics"], score_by_key)
     ended = endings(plan, by_key.values(), score_by_key.values())
-    drafts: list[_Draft] = []
+    drafts: list[Draft] = []
     quarantined: list[Excluded] = []
     remarks: list[str] = []
     for group in groups.values():
@@ -113,7 +69,7 @@ def make_board(
             continue
         for metric in plan["metrics"]:
             if metric["reads"] == group.cell["reads"]:
-                drafts.extend(_drafts(group, metric, plan["versions"], said))
+                drafts.extend(drafts_of(group, metric, plan["versions"], said))
     drafts = _applicable(drafts)
     _rank(drafts)
     return Board(
@@ -135,7 +91,7 @@ def make_board(
     )
 
 
-def _applicable(drafts: list[_Draft]) -> list[_Draft]:
+def _applicable(drafts: list[Draft]) -> list[Draft]:
     """Leave out components that no entry has on a dataset: its columns give them nothing to score.
 
     Where no entry was scored, because everything failed, the headline stays.
@@ -180,7 +136,7 @@ def _score_keys(
 
 
 def _collect(
-    group: _Group,
+    group: Repeats,
     cell: dict[str, Any],
     record: Record | None,
     metrics: list[dict[str, Any]],
@@ -253,124 +209,9 @@ def endings(
     return rows
 
 
-def _drafts(
-    group: _Group, metric: dict[str, Any], versions: dict[str, str], said: Audits
-) -> Iterable[_Draft]:
-    cell, sound = group.cell, group.sound
-    plugin = cell["mechanism"]["name"].split("/", 1)[0]
-    guarantee = sound[0].guarantee if sound else {}
-    figures = _figures(cell, guarantee)
-    refuted = bool(sound) and bool(said.reason(sound[0]))
-    for component in metric["components"]:
-        name = canonical(metric["identity"])
-        found = group.scores.get((name, component), {})
-        if not found and group.scored[name] == group.planned:
-            continue  # scored, and the component does not apply
-        values = {
-            repeat: tuple(score.get("cases", ())) or (score["value"],)
-            for repeat, score in sorted(found.items())
-        }
-        whole = interval(list(values.values())) if values else None
-        some = found[min(found)] if found else {}
-        complete = len(values) == group.planned
-        row = Row(
-            dataset=cell["dataset_label"],
-            mechanism=cell["mechanism"]["name"],
-            params=canonical(cell["mechanism"]["params"]),
-            role=cell["role"],
-            privacy_unit=guarantee.get("unit", ""),
-            neighboring_relation=guarantee.get("relation", cell["budget"]["relation"]),
-            epsilon=figures.get("epsilon"),
-            delta=figures.get("delta"),
-            alpha=figures.get("alpha"),
-            b_g=figures.get("b_g"),
-            rho=figures.get("rho"),
-            metric=metric.get("label", metric["identity"]["name"]),
-            component=component,
-            unit=some.get("unit", ""),
-            direction=some.get("direction", ""),
-            mean=whole.mean if whole else None,
-            lower=whole.lower if whole else None,
-            upper=whole.upper if whole else None,
-            n_ok=len(values),
-            n_planned=group.planned,
-            floor=_mean([s["floor"] for s in found.values() if s["floor"] is not None]),
-            accounting=guarantee.get("established", ""),
-            audit_epsilon_lower=said.epsilon_lower(sound[0]) if sound else None,
-            section=Section.QUARANTINED
-            if refuted
-            else _section(cell["role"], guarantee)
-            if complete
-            else Section.INCOMPLETE,
-            seconds=_mean([sum(record.seconds.values()) for record in sound]),
-            peak_mb=_mean([record.peak_mb for record in sound]),
-            plugin=plugin,
-            version=versions.get(plugin, ""),
-        )
-        told = {part for score in found.values() for part in score["detail"]}
-        detail = {
-            part: _mean([s["detail"][part] for s in found.values() if part in s["detail"]])
-            for part in sorted(told)
-        }
-        yield _Draft(
-            row=row,
-            values=values,
-            budget=canonical(cell["budget"]),
-            claim=Claim(
-                public=tuple(sorted(guarantee.get("public", ()))), note=guarantee.get("note", "")
-            ),
-            scored=group.scored[name],
-            detail={part: value for part, value in detail.items() if value is not None},
-            panels=some.get("panels", {}),
-        )
-
-
-def _mean(values: list[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
-
-
-def _section(role: str, guarantee: dict[str, Any]) -> Section:
-    match role, guarantee["established"]:
-        case Role.REFERENCE, _:
-            return Section.REFERENCE
-        case _, Established.NONE:  # a private mechanism run in a way that is not private
-            return Section.REFERENCE
-        case Role.BASELINE, _:
-            return Section.BASELINE
-        case _, Established.SETTLED if not guarantee["ledger"]:  # it says that it read nothing
-            return Section.BASELINE
-        case _, Established.SETTLED:
-            return Section.SETTLED
-    return Section.DECLARED
-
-
-def _figures(cell: dict[str, Any], guarantee: dict[str, Any]) -> dict[str, float | None]:
-    """The budget, and what it is in the other notions.
-
-    Where every event of the ledger is Gaussian, or nothing was released, these are equal claims.
-    Otherwise the other notions have what the guarantee settles to, or nothing. For entries without
-    a budget all figures are what their guarantee settles to.
-    """
-    names = ("epsilon", "delta", "alpha", "b_g", "rho")
-    budget = Budget.from_json(cell["budget"])
-    settled = guarantee.get("figures", {})
-    if budget.notion is not Notion.UNLIMITED:
-        figures = dataclasses.asdict(accounting.equivalents(budget))
-        kinds = {event["event"] for event in guarantee.get("ledger", ())}
-        declared = guarantee.get("established") == Established.DECLARED
-        for name in ("epsilon", "b_g", "rho"):
-            if getattr(budget, name) is None and (declared or kinds - {"GaussianEvent"}):
-                figures[name] = None if settled.get(name) is None else float(settled[name])
-        return {name: figures[name] for name in names}
-    return {
-        name: None if settled.get(name) is None else float(settled[name])
-        for name in ("epsilon", "b_g", "rho")
-    }
-
-
-def _rank(drafts: list[_Draft]) -> None:
+def _rank(drafts: list[Draft]) -> None:
     """Rank the drafts inside each class, metric, component and budget."""
-    classes: dict[tuple[object, ...], list[_Draft]] = {}
+    classes: dict[tuple[object, ...], list[Draft]] = {}
     for draft in drafts:
         row = draft.row
         if row.section in RANKED:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from panelbench.data import UserTables, frame_from_arrays
+from panelbench.entries import describe_budget
 from panelbench.extension import Role
-from panelbench.leaderboard import describe_budget
 from panelbench.schema import USER_TABLES, ColumnKind
 
 if TYPE_CHECKING:
