@@ -19,27 +19,17 @@ import panelbench_fusion
 from panelbench import Budget, NeighboringRelation, PrivacyUnit, Split
 from panelbench.accounting import excess
 from panelbench.testing import tiny_streams
-from panelbench_fusion import filter_training, online, ppo, training
+from panelbench_fusion import online, ppo, training
 from panelbench_fusion.adaptive import Adaptive, UniformLearnt
 from panelbench_fusion.adaptive_ppo import AdaptivePpo
-from panelbench_fusion.belief import Filter
 from panelbench_fusion.channel import OnlineChannel
 from panelbench_fusion.estimator import (
     Regularisation,
-    Windows,
-    lmmse,
-    sample_moments,
-    shrunk,
-    stationary_moments,
 )
 from panelbench_fusion.feature import Feature
-from panelbench_fusion.latent import latent_model
 from panelbench_fusion.ledger import Ledger
-from panelbench_fusion.model import Model
 from panelbench_fusion.policy import GainPolicy, PublicState, share_of
 from panelbench_fusion.rollout import ReleaseChannel, TrainingChannel
-from panelbench_fusion.schedule import optimal_costs
-from panelbench_fusion.tabled import Lattice, TabledFeature
 from panelbench_fusion.warmstart import wishes
 
 BUDGET = Budget.renyi_dp(2.0, 1.5)
@@ -389,54 +379,6 @@ def test_wishes_spend_the_shares_they_were_made_from():
         left -= spent
 
 
-def known(seed=1, windows=60):
-    """Random walks from a random level, counted with a second coordinate."""
-    rng = np.random.default_rng(seed)
-    start = rng.normal(60, 10, (windows, 1))
-    count = start + np.cumsum(rng.normal(0, 1, (windows, STEPS)), axis=1)
-    return Windows(state=count / 0.4, sums=np.stack([count, 0.3 * count + start], axis=-1))
-
-
-def test_with_all_components_the_belief_is_the_best_linear_filter():
-    windows = known()
-    moments = sample_moments(windows.state, windows.sums)
-    gains = np.random.default_rng(2).uniform(0.05, 0.5, STEPS)
-    outputs = gains[:, None] * windows.sums
-    expected = lmmse(moments, gains, noise_variance=1.0, ridge=0.1).estimates(outputs)
-    model = Filter.of(latent_model(moments, ridge=0.1, rank=999), torch.float64)
-    belief = model.start((60,))
-    for k in range(STEPS):
-        gain = torch.full((60,), float(gains[k]), dtype=torch.float64)
-        belief, _ = model.update(belief, k, gain, torch.as_tensor(outputs[:, k]))
-        np.testing.assert_allclose(model.estimate(belief, k)[0], expected[:, k], rtol=1e-6)
-
-
-def test_the_schedule_to_start_from_beats_the_uniform_one_in_the_model():
-    windows = known()
-    model = Model.of(sample_moments(windows.state, windows.sums))
-    shares = optimal_costs(model, 0.3, iterations=60, shared=True)[:, 0] / 0.3
-    best, uniform = (
-        model.error(np.diag(np.repeat(np.sqrt(0.3 * one), 2)))[0]
-        for one in (shares, np.full(STEPS, 1 / STEPS))
-    )
-    assert shares.sum() == pytest.approx(1)
-    assert best < 0.9 * uniform
-
-
-def test_gains_that_are_shared_are_optimal_under_small_changes():
-    windows = known()
-    model = Model.of(sample_moments(windows.state, windows.sums))
-    costs = optimal_costs(model, 0.3, shared=True)[:, 0]
-
-    def error(one):
-        return model.error(np.diag(np.repeat(np.sqrt(one), 2)))[0]
-
-    rng = np.random.default_rng(0)
-    for _ in range(30):
-        changed = costs * np.exp(0.3 * rng.normal(size=STEPS))
-        assert error(0.3 * changed / changed.sum()) >= error(costs) * (1 - 1e-6)
-
-
 def test_training_and_release_run_the_same_loop(system):
     sums = other_reports(1)
     noise = np.random.default_rng(0).standard_normal((STEPS, 1, 4, 2))
@@ -492,91 +434,6 @@ def test_ppo_learns_to_spend_where_it_is_rewarded():
         learner.learn(learner.experience(trace, state), left=1.0)
     assert means[0] == pytest.approx(0, abs=0.1)
     assert means[-1] > 0.3
-
-
-def lattice():
-    return Lattice.of(FEATURE)
-
-
-def any_reports(rng, count):
-    """Random reports, some out of range or not a number, some absent."""
-    seen = rng.uniform([-20, -5], [420, 50], (count, 2))
-    seen[:3] = [[math.nan, 5], [5, math.inf], [1e300, 3]]
-    return seen, rng.random(count) < 0.9
-
-
-@pytest.mark.parametrize("centred", [False, True])
-def test_a_table_of_the_fixed_feature_is_the_fixed_feature(centred):
-    feature = dataclasses.replace(FEATURE, centred=centred)
-    seen, there = any_reports(np.random.default_rng(1), 400)
-    table = filter_training._start(feature, Lattice.of(feature)).numpy()
-    found = TabledFeature(lattice=Lattice.of(feature), table=table)
-    np.testing.assert_allclose(
-        found.sums(seen, there), feature.sums(seen, there), rtol=1e-12, atol=1e-12
-    )
-
-
-@pytest.mark.parametrize("relation", list(NeighboringRelation))
-def test_p05_one_report_of_a_learnt_feature_moves_the_sum_by_at_most_its_sensitivity(relation):
-    """Leaving the distances between rows out under replace-one failed it."""
-    rng = np.random.default_rng(2)
-    table = rng.normal(size=(lattice().cells, 2))
-    feature = TabledFeature(lattice=lattice(), table=table)
-    seen, there = any_reports(rng, 600)
-    corners = np.array([[p, v] for p in np.linspace(0, 400, 9) for v in np.linspace(0, 45, 9)])
-    seen, there = np.concatenate([seen, corners]), np.append(there, np.ones(81, dtype=bool))
-    f = feature.sums(seen[:, None], there[:, None])
-    bad = ~there | ~np.isfinite(seen).all(1) | (seen[:, 0] < 0) | (seen[:, 0] > 400)
-    np.testing.assert_array_equal(f[bad], 0.0)
-    change = f if relation is NeighboringRelation.ADD_OR_REMOVE_ONE else f[:, None] - f
-    largest = np.linalg.norm(change, axis=-1).max()
-    assert largest <= feature.l2_sensitivity(relation)
-    assert largest == pytest.approx(feature.l2_sensitivity(relation))
-
-
-def test_p08_a_report_adds_its_own_contribution_to_a_learnt_sum_whoever_else_is_there():
-    """Dividing the weights by the number present failed it."""
-    rng = np.random.default_rng(3)
-    feature = TabledFeature(lattice=lattice(), table=rng.normal(size=(lattice().cells, 2)))
-    seen, there = any_reports(rng, 50)
-    alone = feature.sums(seen[:, None], there[:, None])
-    np.testing.assert_allclose(feature.sums(seen, there), alone.sum(0), atol=1e-12)
-
-
-@pytest.mark.parametrize("relation", list(NeighboringRelation))
-def test_p09_a_learnt_feature_is_charged_by_its_own_diameter(relation):
-    """Declaring a sensitivity of 1 under both relations failed it."""
-    table = np.repeat([[1.0], [-1.0]], [1, lattice().cells - 1], axis=0)  # like tanh
-    feature = TabledFeature(lattice=lattice(), table=table)
-    expected = 2.0 if relation is NeighboringRelation.REPLACE_ONE else 1.0
-    assert feature.l2_sensitivity(relation) == pytest.approx(expected)
-    data = tiny_streams()
-    release = run(
-        Adaptive(updates=2, feature_updates=3, draws=2),
-        data,
-        dataclasses.replace(BUDGET, relation=relation),
-    )
-    assert release.spent.sum(-1).max() <= 1.5
-
-
-def test_the_error_that_trains_the_feature_is_that_of_the_filter():
-    windows = known()
-    moments = shrunk(
-        sample_moments(windows.state, windows.sums),
-        stationary_moments(windows.state, windows.sums),
-        0.6,
-    )
-    gains = np.full(STEPS, 0.2)
-    found = lmmse(moments, gains, noise_variance=1.0, ridge=0.1)
-    expected = found.expected_mse(windows.state, windows.sums, gains, 1.0)
-    fit = filter_training.Weighed(
-        state=torch.as_tensor(windows.state), weights=torch.as_tensor(windows.sums)
-    )
-    how = Regularisation(shrinkage=0.6, ridge=0.1)
-    unit = torch.eye(2, dtype=torch.float64)
-    error = filter_training.held_out_error(fit, fit, unit, 0.2, how)
-    # stationary moments are made positive semidefinite there, not here
-    assert float(error) == pytest.approx(expected, rel=1e-3)
 
 
 def test_importing_the_plugin_does_not_import_torch():
