@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -51,10 +53,24 @@ def take(root: Path, key: str, *, expires: float) -> Lease | None:
     for _ in range(2):
         if write_new(path, json.dumps(claim)):
             return Lease(path)
-        if not stale(path):
+        if not stale(path) or not _moved_away(path):
             return None
-        path.unlink(missing_ok=True)
     return None
+
+
+def _moved_away(path: Path) -> bool:
+    """Remove a lease whose holder is gone, but none that another process took meanwhile."""
+    aside = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+    try:
+        path.rename(aside)  # one process can do that
+    except FileNotFoundError:
+        return True
+    gone = stale(aside)
+    if not gone:
+        with contextlib.suppress(FileExistsError):
+            os.link(aside, path)
+    aside.unlink()
+    return gone
 
 
 def stale(path: Path) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from panelbench.cli import main
 from panelbench.errors import StoreError
-from panelbench.lease import take
+from panelbench.lease import stale, take
 from panelbench.record import Record, Status, Store, write_new, write_over
 
 SILENT = """
@@ -135,6 +135,21 @@ def test_a09_a_lease_keeps_a_second_run_off_and_a_dead_holder_frees_it(tmp_path)
     assert again is not None
     again.release()
     assert not lease.path.exists()
+
+
+def test_a09_a_lease_taken_over_by_another_process_in_between_is_its_own(tmp_path, monkeypatch):
+    dead = take(tmp_path, "k", expires=60)
+    text = dead.path.read_text()
+    dead.path.write_text(json.dumps({**json.loads(text), "process_start": 1.0}))
+
+    def overtaken(path):
+        answer = stale(path)
+        path.write_text(text)  # now a living process has it
+        return answer
+
+    monkeypatch.setattr("panelbench.lease.stale", overtaken)
+    assert take(tmp_path, "k", expires=60) is None
+    assert [path.read_text() for path in (tmp_path / "leases").iterdir()] == [text]
 
 
 def test_a09_a_lease_of_another_host_expires(tmp_path):
