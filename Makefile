@@ -7,7 +7,7 @@ PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 MANIFESTS := pyproject.toml $(PLUGINS:=/pyproject.toml)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK)
 
-.PHONY: bench test check fix perf clean
+.PHONY: bench test check fix perf picture clean
 
 bench: $(VENV)/.bench
 	$(BIN)/panelbench run benchmarks/quickstart.toml
@@ -28,6 +28,11 @@ fix: $(VENV)/.test
 perf: $(VENV)/.test
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest benchmarks/perf \
 		--capture=no --benchmark-columns=min,median,max,rounds
+
+picture: $(VENV)/.bench  # the one in the README; needs Chromium
+	$(BIN)/panelbench report leaderboards/synthesis_physionet2012.jsonl.gz --html results/picture.html
+	chromium --headless --no-sandbox --hide-scrollbars --window-size=1180,1120 \
+		--screenshot=docs/page.png results/picture.html
 
 clean:
 	rm -rf $(VENV) results
