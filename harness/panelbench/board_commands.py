@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from panelbench.board import Board
+    from panelbench.kept import Kept
     from panelbench.record import Store
 
 
@@ -64,12 +65,28 @@ def write_board(
             say(f"Wrote {path}")
 
 
+def _kept(options: argparse.Namespace, *, unchanged: bool = False) -> Kept:
+    """What is kept of the grid, and what was published beside it."""
+    from panelbench.beside import beside
+    from panelbench.kept import kept_by_name
+
+    kept = kept_by_name(options.grid, options.store, unchanged=unchanged)
+    for archive in options.beside:
+        kept = beside(kept, Path(archive))
+    return kept
+
+
+def _place(board: Board, options: argparse.Namespace, suffix: str) -> Path:
+    """Where a board lies in its store; one beside others' leaves one's own as it is."""
+    name = f"{board.name}-beside" if options.beside else board.name
+    return Path(options.store) / f"{name}{suffix}"
+
+
 def show_leaderboard(options: argparse.Namespace) -> int:
     """`panelbench leaderboard GRID`."""
-    from panelbench.kept import kept_by_name
     from panelbench.leaderboard import make_board
 
-    kept, *records = kept_by_name(options.grid, options.store)
+    kept, *records = _kept(options)
     board = make_board(kept, *records)
     if options.against:
         return _show_against(board, options)
@@ -81,7 +98,7 @@ def show_leaderboard(options: argparse.Namespace) -> int:
 
         print(to_csv(board), end="")
         return 0
-    path = Path(options.csv or Path(options.store) / f"{board.name}.csv")
+    path = Path(options.csv or _place(board, options, ".csv"))
     try:
         write_board(board, kept, to_csv=path, full=options.all)
     except StoreError as error:
@@ -107,12 +124,11 @@ def _show_against(board: Board, options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     """`panelbench report GRID`."""
-    from panelbench.kept import kept_by_name
     from panelbench.leaderboard import make_board
 
-    kept, *records = kept_by_name(options.grid, options.store)
+    kept, *records = _kept(options)
     board = make_board(kept, *records)
-    path = Path(options.html or store_of(options).root / f"{board.name}.html")
+    path = Path(options.html or _place(board, options, ".html"))
     tables: tuple[str, ...] = ()
     if options.tables:
         from panelbench.samples import side_by_side
@@ -132,13 +148,12 @@ def publish(options: argparse.Namespace) -> int:
     from panelbench import revisions
     from panelbench.archive import pack, unpack, with_audits
     from panelbench.board import to_csv
-    from panelbench.kept import kept_by_name, with_more_audits
+    from panelbench.kept import with_more_audits
     from panelbench.leaderboard import make_board
     from panelbench.record import one_line, write_over
     from panelbench.report import to_html
 
-    known = kept_by_name(options.grid, options.store, unchanged=True)
-    kept, *records = with_more_audits(known, store_of(options))
+    kept, *records = with_more_audits(_kept(options, unchanged=True), store_of(options))
     board = make_board(kept, *records)
     folder = Path(options.to)
     archive = folder / f"{board.name}.jsonl.gz"

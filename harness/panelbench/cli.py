@@ -144,30 +144,27 @@ def _parser() -> argparse.ArgumentParser:
     score.add_argument("--retry", default="", metavar="STATUS,...")
     explain = command("explain", "Say why a cell is done or new.", stored, some, as_json)
     explain.add_argument("cell", metavar="CELL", help="the key of a cell, or its beginning")
-    report = command("report", "Write the leaderboard as one HTML page.", stored)
-    report.add_argument("--html", metavar="FILE", help="where to write (default: in the store)")
-    report.add_argument(
-        "--tables", action="store_true",
-        help="with real and synthetic tables side by side: not for publishing",
-    )  # fmt: skip
-    publish = command("publish", "Write a grid's CSV and compacted records to commit.", stored)
-    publish.add_argument(
-        "--to", default="leaderboards", metavar="FOLDER", help="default: leaderboards"
-    )
-    publish.add_argument(
-        "--because", default="", metavar="TEXT",
-        help="why published entries change or are withdrawn; kept in CHANGES.md",
-    )  # fmt: skip
-    _add_more(command, as_json, stored)
+    _add_boards(command, as_json, stored)
+    _add_more(command, as_json)
     return parser
 
 
-def _add_more(
+def _add_boards(
     command: Callable[..., argparse.ArgumentParser],
     as_json: argparse.ArgumentParser,
     stored: argparse.ArgumentParser,
 ) -> None:
-    board = command("leaderboard", "Print the leaderboard and write its CSV.", stored, as_json)
+    besides = argparse.ArgumentParser(add_help=False)
+    besides.add_argument(
+        "--beside",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a published .jsonl.gz: its entries too, where data, budget and metric are the same",
+    )
+    board = command(
+        "leaderboard", "Print the leaderboard and write its CSV.", stored, besides, as_json
+    )
     board.add_argument(
         "--csv", metavar="FILE", help="where to write, - to print (default: in the store)"
     )
@@ -175,6 +172,27 @@ def _add_more(
     board.add_argument(
         "--against", metavar="ENTRY", help="print paired differences to this entry instead"
     )
+    report = command("report", "Write the leaderboard as one HTML page.", stored, besides)
+    report.add_argument("--html", metavar="FILE", help="where to write (default: in the store)")
+    report.add_argument(
+        "--tables", action="store_true",
+        help="with real and synthetic tables side by side: not for publishing",
+    )  # fmt: skip
+    publish = command(
+        "publish", "Write a grid's CSV and compacted records to commit.", stored, besides
+    )
+    publish.add_argument(
+        "--to", default="leaderboards", metavar="FOLDER", help="default: leaderboards"
+    )
+    publish.add_argument(
+        "--because", default="", metavar="TEXT",
+        help="why published entries change or are withdrawn; kept in CHANGES.md",
+    )  # fmt: skip
+
+
+def _add_more(
+    command: Callable[..., argparse.ArgumentParser], as_json: argparse.ArgumentParser
+) -> None:
     new = command("new", "Write a plugin package to start from.")
     new.add_argument("kind", choices=["mechanism", "dataset", "metric"])
     new.add_argument("name", metavar="NAME", help="lower-case words joined by hyphens")

@@ -116,7 +116,7 @@ def drafts_of(
             seconds=_mean([sum(record.seconds.values()) for record in sound]),
             peak_mb=_mean([record.peak_mb for record in sound]),
             plugin=plugin,
-            version=versions.get(plugin, ""),
+            version=cell.get("version", versions.get(plugin, "")),
         )
         told = {part for score in found.values() for part in score["detail"]}
         detail = {

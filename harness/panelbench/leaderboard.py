@@ -46,7 +46,7 @@ def make_board(
     ended = endings(plan, by_key.values(), score_by_key.values())
     drafts: list[Draft] = []
     quarantined: list[Excluded] = []
-    remarks: list[str] = []
+    remarks: list[str] = list(plan.get("remarks", ()))
     for group in groups.values():
         reasons = [r.error for r in group.records.values() if _overspent(r)]
         refuted = said.reason(group.sound[0]) if group.sound else ""
@@ -67,9 +67,8 @@ def make_board(
             )
         if reasons:
             continue
-        for metric in plan["metrics"]:
-            if metric["reads"] == group.cell["reads"]:
-                drafts.extend(drafts_of(group, metric, plan["versions"], said))
+        for metric, _ in _metrics_of(group.cell, plan["metrics"]):
+            drafts.extend(drafts_of(group, metric, plan["versions"], said))
     drafts = _applicable(drafts)
     _rank(drafts)
     return Board(
@@ -119,20 +118,33 @@ def _overspent(record: Record) -> bool:
     return record.status is Status.INVALID and bool(record.guarantee)
 
 
+def _metrics_of(
+    cell: dict[str, Any], metrics: list[dict[str, Any]]
+) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
+    """Each metric that applies to a cell, with the hashes it was scored by.
+
+    A cell that was published elsewhere says by which; `beside` puts it there.
+    """
+    elsewhere = cell.get("scored_by")
+    for metric in metrics:
+        name = canonical(metric["identity"])
+        if metric["reads"] == cell["reads"] and (elsewhere is None or name in elsewhere):
+            yield metric, metric["hashes"] if elsewhere is None else elsewhere[name]
+
+
 def _score_keys(
     cell: dict[str, Any], record: Record, metrics: list[dict[str, Any]]
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """Each metric that applies to an ok cell, with the key of its score."""
-    for metric in metrics:
-        if metric["reads"] == cell["reads"]:
-            subject = score_subject(
-                record.release,
-                data=cell["data"],
-                metric=metric["identity"],
-                stream=cell["stream"],
-                hashes=metric["hashes"],
-            )
-            yield metric, key_of(subject)
+    for metric, hashes in _metrics_of(cell, metrics):
+        subject = score_subject(
+            record.release,
+            data=cell["data"],
+            metric=metric["identity"],
+            stream=cell["stream"],
+            hashes=hashes,
+        )
+        yield metric, key_of(subject)
 
 
 def _collect(
