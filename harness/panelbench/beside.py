@@ -94,5 +94,9 @@ def _remark(plan: dict[str, Any], added: list[dict[str, Any]], path: Path) -> st
     names = ", ".join(dict.fromkeys(cell["label"] for cell in added)) or "nothing more"
     told = f"Published in {path.name}, and not computed with this grid: {names}."
     scored = {name for cell in added for name in cell["scored_by"]}
-    without = [m["label"] for m in plan["metrics"] if canonical(m["identity"]) not in scored]
+    without = [
+        m.get("label", m["identity"]["name"])
+        for m in plan["metrics"]
+        if canonical(m["identity"]) not in scored
+    ]
     return told + f" Not scored there, or by other code: {', '.join(without)}." * bool(without)
