@@ -30,7 +30,7 @@ def pack(
     versions = {
         record.subject["mechanism"]["name"].split("/", 1)[0]: record.versions
         for record in kept
-        if record.what != "score"
+        if record.what != "score" and record.versions  # an archived one has none
     }
     lines = [json.dumps({"plan": plan, "versions": versions}, sort_keys=True)]
     ordered = sorted(kept, key=lambda record: (record.what, record.key))

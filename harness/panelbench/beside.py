@@ -14,6 +14,7 @@ from panelbench.errors import StoreError
 from panelbench.grid import canonical
 from panelbench.leaderboard import relevant
 from panelbench.privacy import Notion
+from panelbench.quarantine import Audits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ def beside(kept: Kept, path: Path) -> Kept:
     added = _comparable(plan, theirs, path)
     found = {(r.what, r.key): r for r in (*published[0], *published[1])}
     more = relevant({**plan, "cells": added}, lambda what, key: found.get((what, key)))
-    known = {audit.key for audit in audits}
+    said = Audits({audit.key: audit for audit in (*published[2], *audits)}.values())
     return (
         {
             **plan,
@@ -47,7 +48,7 @@ def beside(kept: Kept, path: Path) -> Kept:
         },
         [*cells, *more[0]],
         [*scores, *more[1]],
-        [*audits, *(audit for audit in published[2] if audit.key not in known)],
+        said.relevant([*cells, *more[0]]),
     )
 
 

@@ -171,7 +171,7 @@ def publish(options: argparse.Namespace) -> int:
     files: dict[Path, str | bytes] = {
         folder / f"{board.name}.csv": to_csv(board),
         archive: with_audits(Path(options.grid), records[2])
-        if options.grid.endswith(".jsonl.gz")
+        if options.grid.endswith(".jsonl.gz") and not options.beside
         else pack(kept, *records),
         folder / f"{board.name}.html": to_html(board, kept),
     }

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -76,30 +77,31 @@ def examine_apart(plugin: loader.Plugin, *, seconds: float = 900) -> list[Findin
     A question that ends its process has failed, and another process asks those after it.
     """
     until = time.monotonic() + seconds
-    findings: dict[str, Finding] = {}
+    findings: list[Finding] = []
     while True:
         asked = _ENDS
-        lines, why = _sitting(plugin, known=list(findings), seconds=until - time.monotonic())
+        lines, why = _sitting(plugin, skip=len(findings), seconds=until - time.monotonic())
         for line in lines:
             if isinstance(line, str):
                 asked = line
             else:
-                findings[line["fact"]], asked = Finding(**line), _ENDS
+                findings.append(Finding(**line))
+                asked = _ENDS
         if not asked:
-            return list(findings.values())
+            return findings
         late = time.monotonic() >= until
         why = f"It ran past {seconds:g} seconds." if late else f"It ended the process: {why}"
-        findings[asked] = Finding(fact=asked, passed=False, why=one_line(why))
+        findings.append(Finding(fact=asked, passed=False, why=one_line(why)))
         if late or asked in (_LOADS, _ENDS):
-            return list(findings.values())
+            return findings
 
 
-def _sitting(plugin: loader.Plugin, *, known: list[str], seconds: float) -> tuple[list[Any], str]:
+def _sitting(plugin: loader.Plugin, *, skip: int, seconds: float) -> tuple[list[Any], str]:
     """What a process of `main` told, line by line, and the last that it said of its end."""
     try:
         child = subprocess.run(
             [environments.python_for(plugin), "-m", "panelbench.testing"],
-            input=json.dumps([dataclasses.asdict(plugin), known]),
+            input=json.dumps([dataclasses.asdict(plugin), skip]),
             capture_output=True,
             text=True,
             timeout=seconds,
@@ -110,7 +112,11 @@ def _sitting(plugin: loader.Plugin, *, known: list[str], seconds: float) -> tupl
     else:
         status = f"exit status {child.returncode}"
         told, last = child.stdout, (child.stderr.strip().splitlines() or [status])[-1]
-    return [json.loads(line) for line in told.splitlines()], last
+    lines = []
+    for line in told.splitlines():
+        with contextlib.suppress(ValueError):  # the plugin wrote into the pipe
+            lines.append(json.loads(line))
+    return lines, last
 
 
 def _exam(plugin: loader.Plugin) -> Iterator[tuple[str, Callable[[], str | None]]]:
@@ -140,19 +146,21 @@ def _answered(fact: str, question: Callable[[], str | None]) -> Finding:
 
 
 def main() -> None:
-    """Examine the plugin described on standard input, but for the questions named there too.
+    """Examine the plugin described on standard input, but for as many questions as it says.
 
     Each question goes to the real standard output before it is asked, and its finding after it;
     an empty text ends them.
     """
-    described, known = json.load(sys.stdin)
+    described, skip = json.load(sys.stdin)
     channel = os.dup(1)
     os.dup2(2, 1)  # what a plugin prints must not mix with the findings
     with os.fdopen(channel, "w", encoding="utf-8", buffering=1) as stream:
-        for fact, question in _exam(loader.Plugin(**described)):
-            if fact == _LOADS or fact not in known:
+        for number, (fact, question) in enumerate(_exam(loader.Plugin(**described))):
+            if number >= skip:
                 print(json.dumps(fact), file=stream)
                 print(json.dumps(vars(_answered(fact, question))), file=stream)
+            elif fact == _LOADS:
+                question()  # the others need what it loads
         print(json.dumps(""), file=stream)
 
 

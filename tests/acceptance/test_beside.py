@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import shutil
 
 import pytest
@@ -64,6 +66,23 @@ def test_what_is_published_with_others_entries_verifies_and_can_be_used_again(be
     assert "not computed with this grid" in (out / "mine.html").read_text()
     bench("leaderboard", *grid, "--beside", out / "mine.jsonl.gz")
     assert sorted(bench.board("mine-beside")) == lines
+
+
+def test_two_published_boards_become_one(bench, published):
+    archive, lines = published
+    grid = own(bench)
+    bench("publish", *grid, "--to", bench.folder / "one")
+    first = bench.folder / "one" / "mine.jsonl.gz"
+    before = json.loads(gzip.decompress(first.read_bytes()).splitlines()[0])["versions"]
+    out = bench.folder / "both"
+    bench("publish", first, "--store", bench.store, "--beside", archive, "--to", out)
+    assert "All is as it says." in bench("verify", out).stdout
+    assert len((out / "mine.csv").read_text().splitlines()) == 1 + len(lines)
+    grid = own(bench)
+    bench("publish", *grid, "--beside", archive, "--to", bench.folder / "again")
+    joined = (bench.folder / "again" / "mine.jsonl.gz").read_bytes()
+    assert before["fixtures-plugin"]
+    assert json.loads(gzip.decompress(joined).splitlines()[0])["versions"] == before
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,24 @@ def test_the_exam_survives_a_plugin_that_ends_the_process(bench, hostile):
     documented = found["hostile says what it does, and documents each parameter."]
     assert "Describe 'shift'" in documented["why"]  # asked before
     assert "hostile charges the same ledger for neighboring data." in found  # and after
+    assert [f["fact"] for f in findings].count("The plugin loads.") == 1
+
+
+def test_the_exam_survives_a_plugin_that_writes_into_its_pipes(bench, hostile):
+    hostile("scribble(); return release", rc=None)
+    findings = json.loads(bench("check", "bad", "--json", rc=1).stdout)["bad"]
+    assert [f["fact"] for f in findings if not f["passed"]] == [
+        "hostile says what it does, and documents each parameter."
+    ]
+
+
+def test_the_exam_tells_components_of_one_name_apart(bench, hostile):
+    hostile("return release", rc=0)
+    file = bench.plugins[-1]
+    file.write_text(file.read_text() + METRIC.format(body="yield from super().score(1, 2, rng=3)"))
+    findings = json.loads(bench("check", "bad", "--json", rc=1).stdout)["bad"]
+    documented = [f["passed"] for f in findings if "documents each parameter" in f["fact"]]
+    assert documented == [False, True]  # the mechanism does not describe its `shift`
 
 
 def test_a_subset_of_datasets_leaves_the_whole_board_alone(bench):
