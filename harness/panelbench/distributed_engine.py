@@ -8,6 +8,7 @@ worker died is not computed again.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pickle
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
 PATIENCE = float(os.environ.get("PANELBENCH_DASK_PATIENCE", "60"))
 """Seconds to wait for a scheduler that does not answer, or is away."""
 _POLL = 0.5
+_SLICE = 1.0
+"""Seconds of work in a task: what dask needs for one (some 30 ms of a core on both sides) is paid
+once for many short cells, while long ones come one by one."""
+_AHEAD = 4
+"""Tasks under way for each thread of a worker, so that none waits for the caller."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +70,7 @@ class Told:
 
     status: Status | None = None
     lines: list[str] = field(default_factory=list)
+    seconds: float = 0.0
 
     def begin(self, name: str) -> None:
         """A cell begins."""
@@ -147,37 +154,55 @@ def _through(
     todo: list[State],
     progress: Progress,
 ) -> None:
-    """Submit cells, take in what comes back, and submit again what was lost with its scheduler."""
+    """Submit cells in their order, take in what comes back, submit again what was lost."""
     names = {state.cell.key: short_name(state.cell) for state in todo}
     waiting = {state.cell.key: state for state in todo}
-    futures: dict[Any, str] = {}
-    away = None
+    futures: dict[Any, list[str]] = {}
+    size, threads, away = 1, 1, None
     while waiting:
-        for key in waiting.keys() - set(futures.values()):
-            futures[client.submit(perform, job, key, pure=False, retries=3)] = key
+        under_way = {key for keys in futures.values() for key in keys}
+        free = [key for key in waiting if key not in under_way]
+        with contextlib.suppress(OSError):  # the scheduler is away
+            threads = max(1, sum(client.nthreads().values()))
+        most = _AHEAD * threads
+        size = max(1, min(size, len(waiting) // most))  # all have some to the end
+        while free and len(futures) < most:
+            keys, free = free[:size], free[size:]
+            futures[client.submit(perform, job, keys, pure=False, retries=3)] = keys
         finished = [future for future in futures if future.done()]
         if not finished:
             away = _still_there(client, away)
             time.sleep(_POLL)
             continue
         for future in finished:
-            key = futures.pop(future)
+            keys = futures.pop(future)
             try:
                 told = future.result()
             except CancelledError:  # the scheduler forgot it
-                state = state_of(runner.plan, waiting[key].cell, runner.store)
-                if not state.done:
-                    continue
-                told = Told(status=None if state.ending is None else state.ending.status)
+                told = _recorded(runner, [waiting[key] for key in keys])
             except Exception as error:  # whatever a worker raises
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]
-                raise EngineError(f"A worker failed on {names[key]}: {reason}.") from error
+                where = names[keys[0]] + f" or the {len(keys) - 1} after it" * (len(keys) > 1)
+                raise EngineError(f"A worker failed on {where}: {reason}.") from error
             if isinstance(told, str):
                 raise EngineError(told)
-            del waiting[key]
-            for line in told.lines:
-                progress.say(line)
-            progress.end(names[key], told.status)
+            for key, one in told.items():
+                del waiting[key]
+                for line in one.lines:
+                    progress.say(line)
+                progress.end(names[key], one.status)
+            slowest = max((one.seconds for one in told.values()), default=_SLICE)
+            size = round(_SLICE / max(slowest, 0.01))
+
+
+def _recorded(runner: Runner, states: list[State]) -> dict[str, Told]:
+    """What the store says of cells whose task nobody knows any more; without those not done."""
+    told = {}
+    for before in states:
+        state = state_of(runner.plan, before.cell, runner.store)
+        if state.done:
+            told[state.cell.key] = Told(status=state.ending.status if state.ending else None)
+    return told
 
 
 def _still_there(client: Any, away: float | None) -> float | None:  # noqa: ANN401 - no types
@@ -213,11 +238,11 @@ def _parents(root: Path, limits: Limits) -> Parents:
     return Parents(limits, root / "cache", root / "logs")
 
 
-def perform(job: Job, key: str) -> Told | str:
-    """Compute one cell on this worker; a text says why it cannot.
+def perform(job: Job, keys: list[str]) -> dict[str, Told] | str:
+    """Compute cells on this worker, until a slice of time is over; a text says why it cannot.
 
-    A cell that another worker holds is waited for: it may be a worker that has just died, whose
-    lease runs out, or one that is about to finish.
+    Returns:
+        What happened to those that were begun, by key.
     """
     root = Path(job.root)
     try:
@@ -229,27 +254,42 @@ def perform(job: Job, key: str) -> Told | str:
     other = [name for name, code in own.items() if job.code.get(name) != code]
     if other:
         return f"A worker has other code of {', '.join(other)}; install the same versions there."
-    store = Store(root)
     runner = Runner(
         plan,
-        store,
+        Store(root),
         parents=_parents(root, plan.grid.limits),
         workers=1,
         retry=job.retry,
         only_scores=job.only_scores,
     )
-    cell = cells[key]
     done = threading.Event()
     watch = threading.Thread(target=_watch, args=(root / job.stop, runner.stop, done), daemon=True)
     watch.start()
+    told: dict[str, Told] = {}
+    began = time.monotonic()
     try:
-        for told in _attempts(runner, key):
-            runner.one(state_of(plan, cell, store), told)
-            if told.status is not Status.SKIPPED or runner.stop.is_set():
-                return told
+        for key in keys:
+            begins = time.monotonic()
+            if told and (begins - began > _SLICE or runner.stop.is_set()):
+                break
+            told[key] = _compute(runner, cells[key])
+            told[key].seconds = time.monotonic() - begins
     finally:
         done.set()
-    return Told()
+    return told
+
+
+def _compute(runner: Runner, cell: Cell) -> Told:
+    """One cell.
+
+    One that another worker holds is waited for: it may be a worker that has just died, whose lease
+    runs out, or one that is about to finish.
+    """
+    for told in _attempts(runner, cell.key):
+        runner.one(state_of(runner.plan, cell, runner.store), told)
+        if told.status is not Status.SKIPPED or runner.stop.is_set():
+            break
+    return told
 
 
 def _attempts(runner: Runner, key: str) -> Iterator[Told]:

@@ -96,6 +96,25 @@ def test_a02_a08_a_worker_and_the_scheduler_are_killed_and_nothing_is_lost_or_do
     assert len(bench.records(store=other)) == 16
 
 
+def test_a02_a08_short_cells_share_a_task_and_what_it_leaves_undone_is_done(bench):
+    grid = bench.grid(repeats=20, mechanisms=["fx-ok", ("fx-sleep", "{ seconds = 0.3 }")])
+    with cluster(bench, workers=1) as dask:
+        run = bench.start(
+            "run", grid, "--store", bench.store, "--engine", "dask", "--scheduler", str(dask.file)
+        )  # three cells a task, but ten where it has only seen those that do not sleep
+        records = bench.store / "records"
+        until(lambda: records.is_dir() and len(list(records.glob("*.json"))) >= 7)
+        first = {record["subject"]["repeat"] for record in bench.records().values()}
+        dask.workers[0].send_signal(signal.SIGKILL)
+        dask.add_worker()
+        out, err = run.communicate(timeout=120)
+        assert run.returncode == 0, out + err
+    assert "40/40 cells done, 0 failed" in err
+    assert max(first) < 12  # one repeat of everything before the next, about
+    assert len(bench.records()) == 40
+    assert all(name.endswith("-1.json") for name in bench.records())
+
+
 def test_a02_a_scheduler_that_is_restarted_is_found_again(bench):
     grid = bench.grid(repeats=6, mechanisms=[("fx-sleep", "{ seconds = 0.5 }")])
     with cluster(bench) as dask:
