@@ -209,8 +209,10 @@ def _add_more(
     compare.add_argument("second", metavar="SECOND", help="likewise")
     of_store(compare)
     compare.add_argument("--all", action="store_true", help="also what is not separated")
-    merge = command("merge", "Put several stores into a new one.")
-    merge.add_argument("stores", nargs="+", metavar="STORE")
+    merge = command("merge", "Put several stores and published archives into a new store.")
+    merge.add_argument(
+        "sources", nargs="+", metavar="STORE|ARCHIVE", help="a store, or a published .jsonl.gz"
+    )
     merge.add_argument("--to", required=True, metavar="FOLDER", help="a new or empty folder")
     verify = command("verify", "Say what is wrong with records or published boards.")
     verify.add_argument("path", metavar="PATH", help="a .jsonl.gz, a folder of them, or a store")

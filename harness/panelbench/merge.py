@@ -1,12 +1,13 @@
-"""Several stores in one, the same whatever their order."""
+"""Several stores and published archives in one store, the same whatever their order."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from panelbench.archive import unpack
 from panelbench.errors import StoreError
 from panelbench.record import Record, Status, Store, read_record, write_over
 
@@ -14,13 +15,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+Plan = dict[str, Any]
 
-def merge(stores: Sequence[Path], target: Path) -> list[str]:
-    """Copy everything that stores hold into a new one.
+
+def merge(sources: Sequence[Path], target: Path) -> list[str]:
+    """Copy everything that stores and archives hold into a new store.
 
     Attempts at one key are put in one order, by how they ended (ok last), their start and their
-    text, so the newest one, which boards show, does not depend on the order of `stores`. Plans of
-    one grid must be equal in what they plan; datasets and releases are kept under their hashes.
+    digest, so the newest one, which boards show, does not depend on the order of `sources`. Plans
+    of one grid must be equal in what they plan, but a store's counts before an archive's. Datasets
+    and releases are kept under their hashes; an archive has none, and what is to be scored anew
+    from it is released again.
 
     Returns:
         Conflicts: keys under which two stores hold different results that are both ok. The last
@@ -31,31 +36,52 @@ def merge(stores: Sequence[Path], target: Path) -> list[str]:
     """
     if target.exists() and any(target.iterdir()):
         raise StoreError(f"'{target}' is not empty; name a new folder to merge into.")
+    archives = [path for path in sources if path.name.endswith(".jsonl.gz")]
+    stores = [path for path in sources if path not in archives]
     for root in stores:
         if not (root / "records").is_dir():
             raise StoreError(f"'{root}' is no store: it has no records/.")
+    published = [unpack(path) for path in archives]
+    attempts: dict[tuple[str, str], dict[str, Record]] = {}
+    for record in (*_kept(stores), *(one for _, *parts in published for p in parts for one in p)):
+        found = attempts.setdefault((record.what, record.key), {})
+        name = _digest(record)
+        found[name] = max(record, found.get(name, record), key=_fullness)
     conflicts = []
-    for what, folder in (("cell", "records"), ("score", "scores"), ("audit", "audits")):
-        attempts: dict[str, dict[str, Record]] = {}
-        for root in stores:
-            for path in sorted((root / folder).glob("*.json")):
-                record = read_record(path)
-                same = dataclasses.replace(record, attempt=1)
-                attempts.setdefault(record.key, {})[same.to_json()] = record
-        for key, found in sorted(attempts.items()):
-            ordered = sorted(found.items(), key=lambda one: (_rank(one[1]), one[0]))
-            good = {_result(record) for record in found.values() if record.status is Status.OK}
-            if len(good) > 1:
-                subject = ordered[-1][1].subject
-                name = subject.get("mechanism", subject.get("metric", {})).get("name", "")
-                conflicts.append(f"{what} {key} ({name}): {len(good)} different results")
-            for attempt, (_, record) in enumerate(ordered, 1):
-                Store(target).add(dataclasses.replace(record, attempt=attempt))
+    for (what, key), found in sorted(attempts.items()):
+        ordered = sorted(found.items(), key=lambda one: (_rank(one[1]), one[0]))
+        good = {_result(record) for record in found.values() if record.status is Status.OK}
+        if len(good) > 1:
+            subject = ordered[-1][1].subject
+            name = subject.get("mechanism", subject.get("metric", {})).get("name", "")
+            conflicts.append(f"{what} {key} ({name}): {len(good)} different results")
+        for attempt, (_, record) in enumerate(ordered, 1):
+            Store(target).add(dataclasses.replace(record, attempt=attempt))
     for name in ("datasets", "releases", "sources"):
         for path in (found for root in stores for found in _children(root / name)):
             _copy(path, target / name / path.name)
-    _plans(stores, target)
+    for name, plan in {**_one_each(_archived(published)), **_one_each(_planned(stores))}.items():
+        write_over(target / "plans" / name, json.dumps(plan))
     return conflicts
+
+
+def _kept(stores: Sequence[Path]) -> Iterator[Record]:
+    """Every attempt at everything."""
+    for root in stores:
+        for folder in ("records", "scores", "audits"):
+            for path in sorted((root / folder).glob("*.json")):
+                yield read_record(path)
+
+
+def _fullness(record: Record) -> tuple[int, str]:
+    """An archive leaves out what names a machine."""
+    text = record.to_json()
+    return len(text), text
+
+
+def _digest(record: Record) -> str:
+    """Equal for one record as it was written and as it was published."""
+    return str(json.loads(dataclasses.replace(record, attempt=1).to_json())["digest"])
 
 
 def _rank(record: Record) -> tuple[bool, str]:
@@ -82,18 +108,34 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-def _plans(stores: Sequence[Path], target: Path) -> None:
-    """One plan a grid, which all stores that ran it must share."""
-    plans: dict[str, list[dict[str, object]]] = {}
-    for root in stores:
-        for path in _children(root / "plans"):
-            plans.setdefault(path.name, []).append(json.loads(path.read_text(encoding="utf-8")))
-    for name, found in plans.items():
-        first = min(found, key=lambda plan: json.dumps(plan, sort_keys=True))
-        for other in found:
-            if {**other, "file": "", "text": ""} != {**first, "file": "", "text": ""}:
-                raise StoreError(
-                    f"The stores planned different things as the grid of plans/{name} (code, data "
-                    f"or the grid changed between them); run it again in one of them."
-                )
-        write_over(target / "plans" / name, json.dumps(first))
+def _planned(stores: Sequence[Path]) -> Iterator[tuple[str, Plan]]:
+    for path in (path for root in stores for path in sorted((root / "plans").glob("*.json"))):
+        yield path.name, json.loads(path.read_text(encoding="utf-8"))
+
+
+def _archived(
+    published: Sequence[tuple[Plan, *tuple[list[Record], ...]]],
+) -> Iterator[tuple[str, Plan]]:
+    for plan, *_ in published:
+        if plan["cells"]:  # an archive of nothing but audits has none
+            yield f"{plan['grid']['name']}.json", plan
+
+
+def _one_each(plans: Iterator[tuple[str, Plan]]) -> dict[str, Plan]:
+    """One plan a grid, which all that have it must share."""
+    found: dict[str, list[Plan]] = {}
+    for name, plan in plans:
+        found.setdefault(name, []).append(plan)
+    for name, alike in found.items():
+        if (
+            len({json.dumps({**plan, "file": "", "text": ""}, sort_keys=True) for plan in alike})
+            > 1
+        ):
+            raise StoreError(
+                f"The stores planned different things as the grid of plans/{name} (code, data "
+                f"or the grid changed between them); run it again in one of them."
+            )
+    return {
+        name: min(alike, key=lambda plan: json.dumps(plan, sort_keys=True))
+        for name, alike in found.items()
+    }

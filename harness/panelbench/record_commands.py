@@ -79,10 +79,10 @@ def _told(change: Change) -> dict[str, Any]:
 
 
 def merge(options: argparse.Namespace) -> int:
-    """`panelbench merge STORE STORE ... --to FOLDER`: exit status 1 where results conflict."""
+    """`panelbench merge SOURCE SOURCE ... --to FOLDER`: exit status 1 where results conflict."""
     from panelbench.merge import merge as merged
 
-    conflicts = merged([Path(name) for name in options.stores], Path(options.to))
+    conflicts = merged([Path(name) for name in options.sources], Path(options.to))
     for text in conflicts:
         print(f"conflict: {text}")
     if conflicts:

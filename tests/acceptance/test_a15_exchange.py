@@ -70,6 +70,36 @@ def test_a09_an_attempt_that_went_well_counts_whatever_the_order(bench, two):
     assert json.loads(second.read_text())["status"] == "ok"
 
 
+def test_a_published_board_becomes_a_store_that_more_is_added_to(bench):
+    grid = bench.grid(repeats=2, mechanisms=["fx-ok", "fx-nonprivate"])
+    bench.run(grid)
+    published = bench.folder / "boards" / "fx.jsonl.gz"
+    bench("publish", grid, "--store", bench.store, "--to", published.parent)
+    merged(bench, "again", published)
+    again = bench.folder / "again"
+    bench("leaderboard", "fx", "--store", again, "--csv", bench.folder / "again.csv")
+    assert (bench.folder / "again.csv").read_bytes() == (bench.store / "fx.csv").read_bytes()
+    more = bench.grid(
+        repeats=2, mechanisms=["fx-ok", "fx-nonprivate", ("fx-ok", "{ shift = 0.5 }")]
+    )
+    told = bench("run", more, "--store", again, "--plugin", bench.plugins[0]).stderr
+    assert "6/6 cells done (4 kept), 0 failed" in told
+    assert not list((again / "records").glob("*-2.json"))
+
+
+def test_a_store_and_what_was_published_of_it_are_one_record_each(bench):
+    grid = bench.grid(mechanisms=["fx-ok"])
+    bench.run(grid)
+    published = bench.folder / "boards" / "fx.jsonl.gz"
+    bench("publish", grid, "--store", bench.store, "--to", published.parent)
+    for name, sources in (("one", (bench.store, published)), ("other", (published, bench.store))):
+        merged(bench, name, *sources)
+        both = bench.folder / name
+        for folder in ("records", "scores"):
+            # with what is not published
+            assert bench.records(folder, both) == bench.records(folder)
+
+
 def test_merging_into_a_folder_in_use_or_from_no_store_is_refused(bench, two):
     _, ann, _ = two
     assert "is not empty" in bench("merge", ann, "--to", ann, rc=1).stderr
