@@ -82,6 +82,13 @@ def unpack(path: Path) -> tuple[dict[str, Any], list[Record], list[Record], list
     return plan, cells, scores, audits
 
 
+def versions_in(path: Path) -> dict[str, dict[str, str]]:
+    """By plugin, the versions of libraries that an archive's cells and audits were made with."""
+    first = gzip.decompress(path.read_bytes()).decode().split("\n", 1)[0]
+    found: dict[str, dict[str, str]] = json.loads(first).get("versions", {})
+    return found
+
+
 AUDITS_ALONE = {
     "grid": {"name": "audit", "title": "audits of private mechanisms", "notion": "dp"},
     "cells": [],

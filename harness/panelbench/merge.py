@@ -7,7 +7,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from panelbench.archive import unpack
+from panelbench.archive import unpack, versions_in
 from panelbench.errors import StoreError
 from panelbench.record import Record, Status, Store, read_record, write_over
 
@@ -41,9 +41,8 @@ def merge(sources: Sequence[Path], target: Path) -> list[str]:
     for root in stores:
         if not (root / "records").is_dir():
             raise StoreError(f"'{root}' is no store: it has no records/.")
-    published = [unpack(path) for path in archives]
     attempts: dict[tuple[str, str], dict[str, Record]] = {}
-    for record in (*_kept(stores), *(one for _, *parts in published for p in parts for one in p)):
+    for record in (*_kept(stores), *_published(archives)):
         found = attempts.setdefault((record.what, record.key), {})
         name = _digest(record)
         found[name] = max(record, found.get(name, record), key=_fullness)
@@ -60,7 +59,7 @@ def merge(sources: Sequence[Path], target: Path) -> list[str]:
     for name in ("datasets", "releases", "sources"):
         for path in (found for root in stores for found in _children(root / name)):
             _copy(path, target / name / path.name)
-    for name, plan in {**_one_each(_archived(published)), **_one_each(_planned(stores))}.items():
+    for name, plan in {**_one_each(_archived(archives)), **_one_each(_planned(stores))}.items():
         write_over(target / "plans" / name, json.dumps(plan))
     return conflicts
 
@@ -71,6 +70,16 @@ def _kept(stores: Sequence[Path]) -> Iterator[Record]:
         for folder in ("records", "scores", "audits"):
             for path in sorted((root / folder).glob("*.json")):
                 yield read_record(path)
+
+
+def _published(archives: Sequence[Path]) -> Iterator[Record]:
+    """What archives hold, with the versions that they name once a plugin."""
+    for path in archives:
+        versions = versions_in(path)
+        _, *kept = unpack(path)
+        for record in (one for records in kept for one in records):
+            name = record.subject.get("mechanism", {}).get("name", "").split("/", 1)[0]
+            yield dataclasses.replace(record, versions=versions.get(name, {}))
 
 
 def _fullness(record: Record) -> tuple[int, str]:
@@ -113,10 +122,9 @@ def _planned(stores: Sequence[Path]) -> Iterator[tuple[str, Plan]]:
         yield path.name, json.loads(path.read_text(encoding="utf-8"))
 
 
-def _archived(
-    published: Sequence[tuple[Plan, *tuple[list[Record], ...]]],
-) -> Iterator[tuple[str, Plan]]:
-    for plan, *_ in published:
+def _archived(archives: Sequence[Path]) -> Iterator[tuple[str, Plan]]:
+    for path in archives:
+        plan, *_ = unpack(path)
         if plan["cells"]:  # an archive of nothing but audits has none
             yield f"{plan['grid']['name']}.json", plan
 

@@ -75,7 +75,10 @@ def test_a_published_board_becomes_a_store_that_more_is_added_to(bench):
     bench.run(grid)
     published = bench.folder / "boards" / "fx.jsonl.gz"
     bench("publish", grid, "--store", bench.store, "--to", published.parent)
+    versions = json.loads(gzip.decompress(published.read_bytes()).split(b"\n", 1)[0])["versions"]
     merged(bench, "again", published)
+    kept = bench.records(store=bench.folder / "again").values()
+    assert all(record["versions"] == versions["fixtures-plugin"] != {} for record in kept)
     again = bench.folder / "again"
     bench("leaderboard", "fx", "--store", again, "--csv", bench.folder / "again.csv")
     assert (bench.folder / "again.csv").read_bytes() == (bench.store / "fx.csv").read_bytes()
