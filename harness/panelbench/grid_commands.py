@@ -169,7 +169,7 @@ def run(options: argparse.Namespace) -> int:
     later = runner.todo([cell for cell in made.cells if cell.mechanism not in wanted])
     if later:
         say(
-            f"Other mechanisms still lack cells ({len(later)}), and their entries are incomplete: run "
+            f"Other mechanisms lack cells ({len(later)}), and their entries are incomplete: run "
             f"without -m; `panelbench explain` says of a cell why it is new."
         )
     status = runner.exit_status(cells)

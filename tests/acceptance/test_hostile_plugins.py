@@ -215,7 +215,7 @@ def test_an_entry_is_asked_for_by_its_label(bench):
     assert "Unknown mechanism 'nobody'. Available: fixtures-plugin/fx-ok, shifted [2]" in said
     assert "Preparing" not in said
     said = bench.run(grid, "-m", "shifted [2]", rc=0).stderr
-    assert "Other mechanisms still lack cells (1), and their entries are incomplete" in said
+    assert "Other mechanisms lack cells (1), and their entries are incomplete" in said
     assert [r["subject"]["mechanism"]["params"]["shift"] for r in bench.records().values()] == [0.5]
 
 
