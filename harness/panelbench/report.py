@@ -11,7 +11,7 @@ from panelbench.extension import Role
 from panelbench.pictures import panels
 from panelbench.plot import curve
 from panelbench.table import number
-from panelbench.webtable import leaders, numbers, overview
+from panelbench.webtable import audits, leaders, numbers, overview
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -114,22 +114,25 @@ def _figures(members: list[int], board: Board, name: str) -> Iterator[str]:
 
 
 def _guarantees(dataset: str, board: Board) -> Iterator[str]:
-    """What each private entry promises, in words."""
-    told: dict[str, None] = {}
-    for row, claim in zip(board.rows, board.claims, strict=True):
-        if row.dataset == dataset and row.role == Role.PRIVATE and row.accounting:
-            label = board.labels[row.mechanism, row.params]
+    """What private entries promise, in words, and what audits found of it."""
+    told: dict[str, dict[str, None]] = {}
+    pairs = zip(board.rows, board.claims, strict=True)
+    private = [(r, c) for r, c in pairs if r.dataset == dataset and r.role == Role.PRIVATE]
+    for row, claim in private:
+        if row.accounting:
             words = [
-                f"{label} protects one {row.privacy_unit}, {row.neighboring_relation}",
+                f"one {row.privacy_unit} is protected, {row.neighboring_relation}",
                 f"epsilon at delta {number(row.delta)}, B_G at alpha {number(row.alpha)}",
             ]
             words += [f"assumed: {'; '.join(claim.public)}"] if claim.public else []
-            told.setdefault(". ".join(words) + ".")
+            labels = told.setdefault("; ".join(words) + ".", {})
+            labels.setdefault(board.labels[row.mechanism, row.params])
     if told:
         yield "<details><summary>What the guarantees say</summary><ul>"
-        yield from (f"<li>{html.escape(text)}</li>" for text in told)
-        yield "</ul>"
-        yield "</details>"
+        for text, labels in told.items():
+            yield f"<li>{html.escape(', '.join(labels))}: {html.escape(text)}</li>"
+        yield "</ul></details>"
+        yield from audits([row for row, _ in private], board, dataset)
 
 
 def _quarantined(board: Board) -> Iterator[str]:

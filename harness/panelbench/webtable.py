@@ -147,6 +147,40 @@ def _mean(row: Row | None, *, level: bool = False) -> str:
     return f'<td data-value="{row.mean}"' + (f' class="{kind}">' if kind else ">") + f"{text}</td>"
 
 
+def audits(rows: list[Row], board: Board, name: str) -> Iterator[str]:
+    """What audits found of private entries, beside the budget; entries without one say so.
+
+    Args:
+        rows: Of private entries on one dataset.
+        board: The board they are of.
+        name: Of the dataset.
+    """
+    found: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        entry = board.labels[row.mechanism, row.params], row.neighboring_relation, row.params
+        at = found.setdefault(entry, [])
+        if row.audit_epsilon_lower is not None and row.epsilon not in [r.epsilon for r in at]:
+            at.append(row)
+    if not any(found.values()):
+        return
+    yield "<details><summary>What audits found</summary>"
+    yield (
+        '<p class="soft">By attack, with 99 % confidence. An attack may find less than there is; '
+        "one that finds more than the guarantee allows puts the entry into quarantine.</p>"
+    )
+    heads = ("entry", "relation", "epsilon of the budget", "epsilon is at least")
+    yield from _open(f"audits on {name}", [(head, "") for head in heads])
+    yield "<tbody>"
+    none = ['<td data-value=""></td>', '<td data-value="">not audited</td>']
+    for (label, relation, params), at in found.items():
+        bounds = [(row.epsilon, row.audit_epsilon_lower) for row in at]
+        for pair in [[f'<td data-value="{v}">{number(v)}</td>' for v in b] for b in bounds] or [
+            none
+        ]:
+            yield _line(label, params, [f"<td>{relation}</td>", *pair])
+    yield "</tbody></table></div></details>"
+
+
 def _in_full(row: Row) -> list[str]:
     interval = "" if row.lower is None else f"{number(row.lower)} to {number(row.upper)}"
     gap = number(row.difference_to_best)

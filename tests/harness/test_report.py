@@ -90,3 +90,22 @@ def test_tables_side_by_side_come_on_request_only_and_say_that_they_are_real(pag
     assert "do not publish this page" in shown
     assert "real test users" in shown
     assert "fx-nonprivate: a table of" in shown
+
+
+def test_the_page_says_what_audits_found_and_who_was_not_audited(bench):
+    grid = bench.grid(mechanisms=["fx-laplace", ("fx-laplace", "{ noise = 2.0 }")])
+    bench.run(grid)
+    page = bench.store / "fx.html"
+    assert "What audits found" not in page.read_text()
+    only = ("fixtures-plugin/fx-laplace", "--relation", "add-or-remove-one")
+    bench("audit", *only, "--store", bench.store, "--method", "pairs", "--releases", 500)
+    bench("report", grid, "--store", bench.store)
+    shown = page.read_text()
+    reader = Reader()
+    reader.feed(shown)
+    assert reader.open == []
+    (found,) = re.findall(r"What audits found.*?</details>", shown, flags=re.DOTALL)
+    (first, second) = re.findall(r"<tr data-name.*?</tr>", found)
+    assert re.search(r'add-or-remove-one</td><td data-value="1.0">1</td><td data-value="0', first)
+    assert "noise=2" in second
+    assert "not audited" in second
