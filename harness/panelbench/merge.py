@@ -41,6 +41,7 @@ def merge(sources: Sequence[Path], target: Path) -> list[str]:
     for root in stores:
         if not (root / "records").is_dir():
             raise StoreError(f"'{root}' is no store: it has no records/.")
+    plans = {**_one_each(_archived(archives)), **_one_each(_planned(stores))}
     attempts: dict[tuple[str, str], dict[str, Record]] = {}
     for record in (*_kept(stores), *_published(archives)):
         found = attempts.setdefault((record.what, record.key), {})
@@ -59,7 +60,7 @@ def merge(sources: Sequence[Path], target: Path) -> list[str]:
     for name in ("datasets", "releases", "sources"):
         for path in (found for root in stores for found in _children(root / name)):
             _copy(path, target / name / path.name)
-    for name, plan in {**_one_each(_archived(archives)), **_one_each(_planned(stores))}.items():
+    for name, plan in plans.items():
         write_over(target / "plans" / name, json.dumps(plan))
     return conflicts
 
@@ -135,12 +136,10 @@ def _one_each(plans: Iterator[tuple[str, Plan]]) -> dict[str, Plan]:
     for name, plan in plans:
         found.setdefault(name, []).append(plan)
     for name, alike in found.items():
-        if (
-            len({json.dumps({**plan, "file": "", "text": ""}, sort_keys=True) for plan in alike})
-            > 1
-        ):
+        planned = {json.dumps({**one, "file": "", "text": ""}, sort_keys=True) for one in alike}
+        if len(planned) > 1:
             raise StoreError(
-                f"The stores planned different things as the grid of plans/{name} (code, data "
+                f"The sources planned different things as the grid of plans/{name} (code, data "
                 f"or the grid changed between them); run it again in one of them."
             )
     return {

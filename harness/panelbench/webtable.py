@@ -171,13 +171,10 @@ def audits(rows: list[Row], board: Board, name: str) -> Iterator[str]:
     heads = ("entry", "relation", "epsilon of the budget", "epsilon is at least")
     yield from _open(f"audits on {name}", [(head, "") for head in heads])
     yield "<tbody>"
-    none = ['<td data-value=""></td>', '<td data-value="">not audited</td>']
     for (label, relation, params), at in found.items():
-        bounds = [(row.epsilon, row.audit_epsilon_lower) for row in at]
-        for pair in [[f'<td data-value="{v}">{number(v)}</td>' for v in b] for b in bounds] or [
-            none
-        ]:
-            yield _line(label, params, [f"<td>{relation}</td>", *pair])
+        shown = [(number(row.epsilon), number(row.audit_epsilon_lower)) for row in at]
+        for pair in shown or [("", "not audited")]:
+            yield _line(label, params, [f"<td>{text}</td>" for text in (relation, *pair)])
     yield "</tbody></table></div></details>"
 
 

@@ -103,6 +103,18 @@ def test_a_store_and_what_was_published_of_it_are_one_record_each(bench):
             assert bench.records(folder, both) == bench.records(folder)
 
 
+def test_sources_that_planned_different_things_are_refused_before_anything_is_written(bench):
+    for name, mechanisms in (("one", ["fx-ok"]), ("two", ["fx-ok", "fx-nonprivate"])):
+        grid = bench.grid(mechanisms=mechanisms)
+        bench.run(grid)
+        bench("publish", grid, "--store", bench.store, "--to", bench.folder / name)
+    both = [bench.folder / name / "fx.jsonl.gz" for name in ("one", "two")]
+    assert "planned different things" in merged(bench, "new", *both, rc=1).stderr
+    assert not (bench.folder / "new").exists()
+    merged(bench, "new", both[0], bench.store)  # the store's own plan counts
+    assert "2/2 cells done (2 kept)" in bench("run", grid, "--store", bench.folder / "new").stderr
+
+
 def test_merging_into_a_folder_in_use_or_from_no_store_is_refused(bench, two):
     _, ann, _ = two
     assert "is not empty" in bench("merge", ann, "--to", ann, rc=1).stderr

@@ -106,6 +106,6 @@ def test_the_page_says_what_audits_found_and_who_was_not_audited(bench):
     assert reader.open == []
     (found,) = re.findall(r"What audits found.*?</details>", shown, flags=re.DOTALL)
     (first, second) = re.findall(r"<tr data-name.*?</tr>", found)
-    assert re.search(r'add-or-remove-one</td><td data-value="1.0">1</td><td data-value="0', first)
+    assert re.search(r"add-or-remove-one</td><td>1</td><td>0\.\d", first)
     assert "noise=2" in second
     assert "not audited" in second
