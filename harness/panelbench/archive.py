@@ -82,11 +82,15 @@ def unpack(path: Path) -> tuple[dict[str, Any], list[Record], list[Record], list
     return plan, cells, scores, audits
 
 
-def versions_in(path: Path) -> dict[str, dict[str, str]]:
-    """By plugin, the versions of libraries that an archive's cells and audits were made with."""
-    first = gzip.decompress(path.read_bytes()).decode().split("\n", 1)[0]
-    found: dict[str, dict[str, str]] = json.loads(first).get("versions", {})
-    return found
+def lines_of(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """An archive as it is written: the plan with the versions of libraries, and its records.
+
+    Raises:
+        StoreError: As `unpack`.
+    """
+    unpack(path)
+    first, *records = gzip.decompress(path.read_bytes()).decode().splitlines()
+    return json.loads(first), [json.loads(line) for line in records]
 
 
 AUDITS_ALONE = {

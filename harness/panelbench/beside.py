@@ -92,7 +92,7 @@ def _entry(cell: dict[str, Any]) -> str:
 
 def _remark(plan: dict[str, Any], added: list[dict[str, Any]], path: Path) -> str:
     """What of a board is from elsewhere, one sentence or two."""
-    names = ", ".join(dict.fromkeys(cell["label"] for cell in added)) or "nothing more"
+    names = "; ".join(dict.fromkeys(cell["label"] for cell in added)) or "nothing more"
     told = f"Published in {path.name}, and not computed with this grid: {names}."
     scored = {name for cell in added for name in cell["scored_by"]}
     without = [

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
+    from panelbench.grid import Choice
     from panelbench.parents import Parents
     from panelbench.plan import Plan
     from panelbench.record import Record, Store
@@ -183,6 +184,7 @@ def run(options: argparse.Namespace) -> int:
 
 def explain(options: argparse.Namespace) -> int:
     """`panelbench explain GRID CELL`."""
+    from panelbench.grid import label_of
     from panelbench.plan import state_of
     from panelbench.runner import short_name
 
@@ -204,8 +206,14 @@ def explain(options: argparse.Namespace) -> int:
     state = state_of(made, cell, store)
     answer: dict[str, Any] = {"key": cell.key, "cell": short_name(cell), "hashes": cell.hashes}
     if state.record is not None:
-        missing = [metric.name for metric, score in state.scores if score is None]
-        answer |= {"state": f"hit: recorded as {state.record.status}", "missing_scores": missing}
+        missing = [metric for metric, score in state.scores if score is None]
+        answer |= {
+            "state": f"hit: recorded as {state.record.status}",
+            "missing_scores": [label_of(metric) for metric in missing],
+            "changed": _of_scores(made, state.record.release, missing, store),
+        }
+        if missing and not store.intact("releases", state.record.release):
+            answer["state"] += "; its release is no longer here, so it will be released again"
     else:
         alike = [record for record in records if _public(record) == cell.public]
         changed = {
@@ -214,6 +222,7 @@ def explain(options: argparse.Namespace) -> int:
                 for name, value in cell.hashes.items()
                 if record.subject["hashes"].get(name) != value
             }
+            | _of_versions(record.versions, made.versions[cell.mechanism.plugin])
             for record in alike
         }
         reason = "no record of such a cell" if not alike else "what a record depends on changed"
@@ -224,10 +233,39 @@ def explain(options: argparse.Namespace) -> int:
     print(f"{answer['cell']}\n{answer['key']}\n{answer['state']}")
     for key, fields in answer.get("changed", {}).items():
         for name, values in fields.items():
-            print(f"  {name} was {values['was']} in record {key}, is {values['is']} now")
+            was, now = (value or "not there" for value in (values["was"], values["is"]))
+            print(f"  {name} was {was} in record {key}, is {now} now")
     for name in answer.get("missing_scores", []):
         print(f"  score missing: {name}")
     return 0
+
+
+def _of_scores(
+    made: Plan, release: str, metrics: list[Choice], store: Store
+) -> dict[str, dict[str, dict[str, str | None]]]:
+    """By key of a score that is there, what of its metric is not as it was."""
+    changed = {}
+    for record in store.records("score") if metrics else ():
+        subject = record.subject
+        for metric in metrics:
+            if (subject["release"], subject["metric"]) == (release, metric.identity):
+                was, now = subject["hashes"], made.hashes[metric.plugin]
+                changed[record.key] = {
+                    f"{name} of {metric.plugin}": {"was": was.get(name), "is": value}
+                    for name, value in now.items()
+                    if was.get(name) != value
+                }
+    return changed
+
+
+def _of_versions(was: dict[str, str], now: dict[str, str]) -> dict[str, dict[str, str | None]]:
+    """Libraries of other versions; nothing where a record does not say what it was made with."""
+    names = sorted(was.keys() | now.keys()) if was else ()
+    return {
+        name: {"was": was.get(name), "is": now.get(name)}
+        for name in names
+        if was.get(name) != now.get(name)
+    }
 
 
 def _public(record: Record) -> dict[str, Any]:

@@ -7,48 +7,76 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from panelbench.archive import unpack, versions_in
+from panelbench.archive import lines_of
 from panelbench.errors import StoreError
-from panelbench.record import Record, Status, Store, read_record, write_over
+from panelbench.grid import canonical
+from panelbench.record import Record, Status, Store, altered, read_record, write_over
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 Plan = dict[str, Any]
+_TOLD = 1000
+"""Records between two lines that say how far it is."""
 
 
-def merge(sources: Sequence[Path], target: Path) -> list[str]:
+def merge(sources: Sequence[Path], target: Path, say: Callable[[str], None]) -> list[str]:
     """Copy everything that stores and archives hold into a new store.
 
     Attempts at one key are put in one order, by how they ended (ok last), their start and their
-    digest, so the newest one, which boards show, does not depend on the order of `sources`. Plans
-    of one grid must be equal in what they plan, but a store's counts before an archive's. Datasets
-    and releases are kept under their hashes; an archive has none, and what is to be scored anew
-    from it is released again.
+    digest, so the newest one, which boards show, does not depend on the order of `sources`. Of the
+    plans of one grid that counts which holds all that the others do. Datasets and releases are kept
+    under their hashes; an archive has none, so what is scored anew of it is released again.
+
+    Args:
+        sources: Folders of stores, and published `.jsonl.gz`.
+        target: A new or an empty folder; where something fails, it is left empty.
+        say: Told how far it is.
 
     Returns:
-        Conflicts: keys under which two stores hold different results that are both ok. The last
+        Conflicts: keys under which two sources hold different results that are both ok. The last
         in that order counts.
 
     Raises:
-        StoreError: Where the target is not empty, a source is no store or plans contradict.
+        StoreError: Where the target is in use, a source is none or was altered, plans contradict.
     """
-    if target.exists() and any(target.iterdir()):
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(f"'{target}' is not empty; name a new folder to merge into.")
     archives = [path for path in sources if path.name.endswith(".jsonl.gz")]
     stores = [path for path in sources if path not in archives]
     for root in stores:
         if not (root / "records").is_dir():
-            raise StoreError(f"'{root}' is no store: it has no records/.")
-    plans = {**_one_each(_archived(archives)), **_one_each(_planned(stores))}
+            raise StoreError(
+                f"'{root}' is no store: it has no records/; name a store, or a published .jsonl.gz."
+            )
+    plans = _one_each([*_archived(archives), *_planned(stores)])
     attempts: dict[tuple[str, str], dict[str, Record]] = {}
     for record in (*_kept(stores), *_published(archives)):
         found = attempts.setdefault((record.what, record.key), {})
         name = _digest(record)
         found[name] = max(record, found.get(name, record), key=_fullness)
+    try:
+        conflicts = _written(attempts, Store(target), say)
+        for name in ("datasets", "releases", "sources"):
+            for path in (found for root in stores for found in _children(root / name)):
+                _copy(path, target / name / path.name)
+        for name, plan in plans.items():
+            write_over(target / "plans" / name, json.dumps(plan))
+    except BaseException:
+        for path in _children(target):
+            shutil.rmtree(path)
+        raise
+    return conflicts
+
+
+def _written(
+    attempts: dict[tuple[str, str], dict[str, Record]], store: Store, say: Callable[[str], None]
+) -> list[str]:
     conflicts = []
-    for (what, key), found in sorted(attempts.items()):
+    for index, ((what, key), found) in enumerate(sorted(attempts.items())):
+        if index % _TOLD == 0:
+            say(f"{index} of {len(attempts)} records written")
         ordered = sorted(found.items(), key=lambda one: (_rank(one[1]), one[0]))
         good = {_result(record) for record in found.values() if record.status is Status.OK}
         if len(good) > 1:
@@ -56,12 +84,8 @@ def merge(sources: Sequence[Path], target: Path) -> list[str]:
             name = subject.get("mechanism", subject.get("metric", {})).get("name", "")
             conflicts.append(f"{what} {key} ({name}): {len(good)} different results")
         for attempt, (_, record) in enumerate(ordered, 1):
-            Store(target).add(dataclasses.replace(record, attempt=attempt))
-    for name in ("datasets", "releases", "sources"):
-        for path in (found for root in stores for found in _children(root / name)):
-            _copy(path, target / name / path.name)
-    for name, plan in plans.items():
-        write_over(target / "plans" / name, json.dumps(plan))
+            store.add(dataclasses.replace(record, attempt=attempt))
+    say(f"{len(attempts)} of {len(attempts)} records written")
     return conflicts
 
 
@@ -70,17 +94,25 @@ def _kept(stores: Sequence[Path]) -> Iterator[Record]:
     for root in stores:
         for folder in ("records", "scores", "audits"):
             for path in sorted((root / folder).glob("*.json")):
-                yield read_record(path)
+                record = read_record(path)
+                _refuse(altered(json.loads(path.read_text(encoding="utf-8"))), root)
+                yield record
 
 
 def _published(archives: Sequence[Path]) -> Iterator[Record]:
     """What archives hold, with the versions that they name once a plugin."""
     for path in archives:
-        versions = versions_in(path)
-        _, *kept = unpack(path)
-        for record in (one for records in kept for one in records):
-            name = record.subject.get("mechanism", {}).get("name", "").split("/", 1)[0]
-            yield dataclasses.replace(record, versions=versions.get(name, {}))
+        first, lines = lines_of(path)
+        for raw in lines:
+            _refuse(altered(raw), path)
+            name = raw["subject"].get("mechanism", {}).get("name", "").split("/", 1)[0]
+            versions = first.get("versions", {}).get(name, {})
+            yield dataclasses.replace(Record.from_json(json.dumps(raw)), versions=versions)
+
+
+def _refuse(bad: str, source: Path) -> None:
+    if bad:
+        raise StoreError(f"'{source}' cannot be merged: {bad} `panelbench verify` lists all such.")
 
 
 def _fullness(record: Record) -> tuple[int, str]:
@@ -125,24 +157,30 @@ def _planned(stores: Sequence[Path]) -> Iterator[tuple[str, Plan]]:
 
 def _archived(archives: Sequence[Path]) -> Iterator[tuple[str, Plan]]:
     for path in archives:
-        plan, *_ = unpack(path)
+        plan = lines_of(path)[0]["plan"]
         if plan["cells"]:  # an archive of nothing but audits has none
             yield f"{plan['grid']['name']}.json", plan
 
 
-def _one_each(plans: Iterator[tuple[str, Plan]]) -> dict[str, Plan]:
-    """One plan a grid, which all that have it must share."""
+def _one_each(plans: Sequence[tuple[str, Plan]]) -> dict[str, Plan]:
+    """One plan a grid: that which holds all that others planned."""
     found: dict[str, list[Plan]] = {}
     for name, plan in plans:
         found.setdefault(name, []).append(plan)
+    chosen = {}
     for name, alike in found.items():
-        planned = {json.dumps({**one, "file": "", "text": ""}, sort_keys=True) for one in alike}
-        if len(planned) > 1:
+        everything = set().union(*map(_planned_in, alike))
+        whole = [plan for plan in alike if _planned_in(plan) == everything]
+        if not whole:
             raise StoreError(
                 f"The sources planned different things as the grid of plans/{name} (code, data "
-                f"or the grid changed between them); run it again in one of them."
+                f"or the grid changed between them); run the whole grid in one store first."
             )
-    return {
-        name: min(alike, key=lambda plan: json.dumps(plan, sort_keys=True))
-        for name, alike in found.items()
-    }
+        chosen[name] = min(whole, key=lambda plan: json.dumps(plan, sort_keys=True))
+    return chosen
+
+
+def _planned_in(plan: Plan) -> set[str]:
+    """The cells and the metrics of a plan, with the code that they are for."""
+    metrics = ({**metric, "components": None, "label": None} for metric in plan["metrics"])
+    return {cell["key"] for cell in plan["cells"]} | {canonical(metric) for metric in metrics}

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from panelbench.errors import StoreError
-from panelbench.grid import KEY_LENGTH, canonical
+from panelbench.grid import KEY_LENGTH, canonical, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,6 +150,16 @@ def digest_of(raw: dict[str, Any]) -> str:
     """A hash of what a record says, as JSON, whatever machine it comes from."""
     kept = {name: value for name, value in raw.items() if name not in (*OF_THE_PLACE, "digest")}
     return hashlib.sha256(canonical(kept).encode()).hexdigest()[:KEY_LENGTH]
+
+
+def altered(raw: dict[str, Any]) -> str:
+    """What is wrong with a record, as JSON, that is not as it was written; or nothing."""
+    what = f"{raw.get('what')} {raw.get('key')}"
+    if raw.get("digest", digest_of(raw)) != digest_of(raw):
+        return f"{what} was altered after it was written: its digest does not fit."
+    if key_of(raw.get("subject")) != raw.get("key"):
+        return f"{what} has the key of something else."
+    return ""
 
 
 def _finite(value: Any) -> Any:  # noqa: ANN401 - JSON

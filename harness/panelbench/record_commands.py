@@ -82,7 +82,7 @@ def merge(options: argparse.Namespace) -> int:
     """`panelbench merge SOURCE SOURCE ... --to FOLDER`: exit status 1 where results conflict."""
     from panelbench.merge import merge as merged
 
-    conflicts = merged([Path(name) for name in options.sources], Path(options.to))
+    conflicts = merged([Path(name) for name in options.sources], Path(options.to), say)
     for text in conflicts:
         print(f"conflict: {text}")
     if conflicts:

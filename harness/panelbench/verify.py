@@ -12,10 +12,9 @@ from panelbench import accounting
 from panelbench.archive import csv_of, unpack
 from panelbench.audit import verdict
 from panelbench.errors import PanelbenchError, StoreError
-from panelbench.grid import key_of
 from panelbench.leaderboard import endings, relevant
 from panelbench.privacy import Budget, Established, Guarantee
-from panelbench.record import Record, Status, Store, content_hash, digest_of
+from panelbench.record import Record, Status, Store, altered, content_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,11 +77,8 @@ def _of_archive(archive: Path) -> Iterator[str]:
 def _of_record(raw: dict[str, Any], record: Record) -> Iterator[str]:
     """What a single record says of itself against what follows from it."""
     what = f"{record.what} {record.key}"
-    if raw.get("digest", digest_of(raw)) != digest_of(raw):
-        yield f"{what} was altered after it was written: its digest does not fit."
-    subject = record.subject
-    if key_of(subject) != record.key:
-        yield f"{what} has the key of something else."
+    if bad := altered(raw):
+        yield bad
     if record.what == "score":
         return
     private = record.guarantee.get("established") != Established.NONE

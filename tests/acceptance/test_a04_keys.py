@@ -109,6 +109,18 @@ def test_a04_explain_names_the_field_that_changed(bench, site, three):
     assert "data was" not in told
 
 
+def test_a04_explain_says_why_a_score_is_missing(bench, site, three):
+    bench.folder.joinpath("seed.txt").write_text("1")
+    bench.run(three, "--data", bench.folder)
+    old = next(iter(bench.records())).split("-")[0]
+    site.folder.joinpath("gamma", "helper.py").write_text("A = 7\n")
+    shutil.rmtree(bench.store / "releases")
+    told = bench("explain", three, old, "--store", bench.store, "--data", bench.folder).stdout
+    assert "hit: recorded as ok; its release is no longer here" in told
+    assert "code of gamma was" in told
+    assert "score missing: gamma/my-gap" in told
+
+
 def test_a04_a_module_beside_a_plugin_file_counts_too(bench, tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()

@@ -8,6 +8,8 @@ import shutil
 
 import pytest
 
+from panelbench.errors import StoreError
+from panelbench.merge import merge
 from panelbench.record import digest_of
 
 
@@ -48,6 +50,7 @@ def test_a09_different_results_under_one_key_are_a_conflict(bench, two):
     for root, by in ((ann, 0.0), (bob, 1.0)):
         record = json.loads(path.read_text())
         record["scores"][0]["value"] += by
+        record["digest"] = digest_of(record)
         (root / "scores" / path.name).write_text(json.dumps(record))
     told = merged(bench, "one", ann, bob, rc=1).stdout
     key = path.name.rsplit("-", 1)[0]
@@ -63,6 +66,7 @@ def test_a09_an_attempt_that_went_well_counts_whatever_the_order(bench, two):
         p for p in sorted((bench.store / "records").iterdir()) if "fx-raise" in p.read_text()
     )
     good = json.loads(path.read_text()) | {"status": "ok", "error": "", "started": "2000-01-01"}
+    good["digest"] = digest_of(good)
     (ann / "records" / path.name).write_text(json.dumps(good))
     (bob / "records" / path.name).write_text(path.read_text())
     merged(bench, "one", ann, bob)
@@ -103,16 +107,62 @@ def test_a_store_and_what_was_published_of_it_are_one_record_each(bench):
             assert bench.records(folder, both) == bench.records(folder)
 
 
-def test_sources_that_planned_different_things_are_refused_before_anything_is_written(bench):
-    for name, mechanisms in (("one", ["fx-ok"]), ("two", ["fx-ok", "fx-nonprivate"])):
+def test_what_was_altered_or_is_damaged_is_not_merged_and_leaves_nothing(bench):
+    grid = bench.grid(mechanisms=["fx-ok"])
+    bench.run(grid)
+    bench("publish", grid, "--store", bench.store, "--to", bench.folder / "boards")
+    archive = bench.folder / "boards" / "fx.jsonl.gz"
+    text = gzip.decompress(archive.read_bytes()).decode()
+    value = next(json.loads(line)["scores"] for line in text.splitlines() if '"score"' in line)
+    made_up = text.replace(f'"value": {value[0]["value"]}', '"value": 0.001')
+    assert made_up != text
+    bad = bench.folder / "bad.jsonl.gz"
+    for content, reason in (
+        (gzip.compress(made_up.encode()), "was altered after it was written"),
+        (archive.read_bytes()[:300], "it is damaged"),
+        (b"", "cannot be read"),
+        (gzip.compress(b"[1]"), "cannot be read"),
+    ):
+        bad.write_bytes(content)
+        told = merged(bench, "new", bad, rc=1).stderr
+        assert reason in told
+        assert "Traceback" not in told
+        assert not (bench.folder / "new").exists()
+    bad.unlink()
+    assert "No such file" in merged(bench, "new", bad, rc=1).stderr
+    assert "is not empty" in merged(bench, "fx.toml", archive, rc=1).stderr
+
+    path = next((bench.store / "scores").iterdir())
+    path.write_text(path.read_text().replace(str(value[0]["value"]), "0.001"))
+    assert "was altered" in merged(bench, "new", bench.store, rc=1).stderr
+
+
+def test_a_merge_that_fails_leaves_its_folder_empty(bench, monkeypatch):
+    bench.run(bench.grid(mechanisms=["fx-ok"]))
+
+    def full(*_):
+        raise StoreError("no space")
+
+    monkeypatch.setattr("panelbench.merge.write_over", full)
+    with pytest.raises(StoreError):
+        merge([bench.store], bench.folder / "new", print)
+    assert not any((bench.folder / "new").iterdir())
+
+
+def test_of_two_plans_that_counts_which_holds_the_other_and_others_are_refused(bench):
+    first, more = ["fx-ok"], ["fx-ok", "fx-nonprivate"]
+    boards = {}
+    for name, mechanisms in (("one", first), ("two", more), ("odd", ["fx-nonprivate"])):
         grid = bench.grid(mechanisms=mechanisms)
         bench.run(grid)
         bench("publish", grid, "--store", bench.store, "--to", bench.folder / name)
-    both = [bench.folder / name / "fx.jsonl.gz" for name in ("one", "two")]
-    assert "planned different things" in merged(bench, "new", *both, rc=1).stderr
+        boards[name] = bench.folder / name / "fx.jsonl.gz"
+    told = merged(bench, "new", boards["one"], boards["odd"], rc=1).stderr
+    assert "planned different things" in told
     assert not (bench.folder / "new").exists()
-    merged(bench, "new", both[0], bench.store)  # the store's own plan counts
-    assert "2/2 cells done (2 kept)" in bench("run", grid, "--store", bench.folder / "new").stderr
+    merged(bench, "new", boards["one"], boards["two"])
+    told = bench("run", bench.grid(mechanisms=more), "--store", bench.folder / "new").stderr
+    assert "2/2 cells done (2 kept)" in told
 
 
 def test_merging_into_a_folder_in_use_or_from_no_store_is_refused(bench, two):
