@@ -164,12 +164,14 @@ def _of_store(root: Path, say: Callable[[str], None]) -> Iterator[str]:
             yield from _of_record(json.loads(text), record)
             names.add(record.key)
             releases |= {record.release} - {""}
-    say(f"Looking at {len(releases)} releases")
-    for key in sorted(releases):
+    here = [key for key in sorted(releases) if store.intact("releases", key)]
+    say(f"Looking at {len(here)} releases; {len(releases) - len(here)} more are not kept")
+    for key in here:  # they may be thrown away once they are scored
         try:
             arrays, meta = store.get("releases", key)
-        except StoreError:
-            continue  # releases may be thrown away once they are scored
+        except StoreError as error:
+            yield str(error)
+            continue
         if content_hash(arrays, meta) != key:
             yield f"releases/{key} is not what its hash says."
     for path in sorted((root / "plans").glob("*.json")):
