@@ -67,6 +67,10 @@ def merge(sources: Sequence[Path], target: Path, say: Callable[[str], None]) -> 
         for path in _children(target):
             shutil.rmtree(path)
         raise
+    for name, plan in plans.items():
+        planned = {("cell", cell["key"]) for cell in plan["cells"]}
+        if lacking := len(planned - attempts.keys()):
+            say(f"Of {len(planned)} cells of plans/{name} {lacking} have no record")
     return conflicts
 
 

@@ -160,6 +160,12 @@ def test_of_two_plans_that_counts_which_holds_the_other_and_others_are_refused(b
     told = merged(bench, "new", boards["one"], boards["odd"], rc=1).stderr
     assert "planned different things" in told
     assert not (bench.folder / "new").exists()
+    lines = gzip.decompress(boards["two"].read_bytes()).splitlines()
+    cut = bench.folder / "cut.jsonl.gz"
+    cut.write_bytes(gzip.compress(b"\n".join(line for line in lines if b'"cell"' not in line)))
+    assert "Of 2 cells of plans/fx.json 1 have no record" in merged(
+        bench, "part", boards["one"], cut
+    ).stderr  # fmt: skip
     merged(bench, "new", boards["one"], boards["two"])
     told = bench("run", bench.grid(mechanisms=more), "--store", bench.folder / "new").stderr
     assert "2/2 cells done (2 kept)" in told
