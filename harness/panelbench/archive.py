@@ -83,12 +83,7 @@ def unpack(path: Path) -> tuple[dict[str, Any], list[Record], list[Record], list
 
 
 def lines_of(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """An archive as it is written: the plan with the versions of libraries, and its records.
-
-    Raises:
-        StoreError: As `unpack`.
-    """
-    unpack(path)
+    """An archive that `unpack` can read, as written: plan and library versions; its records."""
     first, *records = gzip.decompress(path.read_bytes()).decode().splitlines()
     return json.loads(first), [json.loads(line) for line in records]
 

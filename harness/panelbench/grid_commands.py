@@ -217,12 +217,8 @@ def explain(options: argparse.Namespace) -> int:
     else:
         alike = [record for record in records if _public(record) == cell.public]
         changed = {
-            record.key: {
-                name: {"was": record.subject["hashes"].get(name), "is": value}
-                for name, value in cell.hashes.items()
-                if record.subject["hashes"].get(name) != value
-            }
-            | _of_versions(record.versions, made.versions[cell.mechanism.plugin])
+            record.key: _changes(record.subject["hashes"], cell.hashes)
+            | (record.versions and _changes(record.versions, made.versions[cell.mechanism.plugin]))
             for record in alike
         }
         reason = "no record of such a cell" if not alike else "what a record depends on changed"
@@ -249,21 +245,15 @@ def _of_scores(
         subject = record.subject
         for metric in metrics:
             if (subject["release"], subject["metric"]) == (release, metric.identity):
-                was, now = subject["hashes"], made.hashes[metric.plugin]
-                changed[record.key] = {
-                    f"{name} of {metric.plugin}": {"was": was.get(name), "is": value}
-                    for name, value in now.items()
-                    if was.get(name) != value
-                }
+                found = _changes(subject["hashes"], made.hashes[metric.plugin])
+                changed[record.key] = {f"{n} of {metric.plugin}": v for n, v in found.items()}
     return changed
 
 
-def _of_versions(was: dict[str, str], now: dict[str, str]) -> dict[str, dict[str, str | None]]:
-    """Libraries of other versions; nothing where a record does not say what it was made with."""
-    names = sorted(was.keys() | now.keys()) if was else ()
+def _changes(was: dict[str, str], now: dict[str, str]) -> dict[str, dict[str, str | None]]:
     return {
         name: {"was": was.get(name), "is": now.get(name)}
-        for name in names
+        for name in sorted(was.keys() | now.keys())
         if was.get(name) != now.get(name)
     }
 

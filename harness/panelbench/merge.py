@@ -7,7 +7,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from panelbench.archive import lines_of
+from panelbench.archive import lines_of, unpack
 from panelbench.errors import StoreError
 from panelbench.grid import canonical
 from panelbench.record import Record, Status, Store, altered, read_record, write_over
@@ -50,9 +50,11 @@ def merge(sources: Sequence[Path], target: Path, say: Callable[[str], None]) -> 
             raise StoreError(
                 f"'{root}' is no store: it has no records/; name a store, or a published .jsonl.gz."
             )
-    plans = _one_each([*_archived(archives), *_planned(stores)])
+    published = [_opened(path) for path in archives]
+    planned = [(f"{plan['grid']['name']}.json", plan) for plan, _ in published if plan["cells"]]
+    plans = _one_each([*planned, *_planned(stores)])
     attempts: dict[tuple[str, str], dict[str, Record]] = {}
-    for record in (*_kept(stores), *_published(archives)):
+    for record in (*_kept(stores), *(one for _, records in published for one in records)):
         found = attempts.setdefault((record.what, record.key), {})
         name = _digest(record)
         found[name] = max(record, found.get(name, record), key=_fullness)
@@ -68,9 +70,9 @@ def merge(sources: Sequence[Path], target: Path, say: Callable[[str], None]) -> 
             shutil.rmtree(path)
         raise
     for name, plan in plans.items():
-        planned = {("cell", cell["key"]) for cell in plan["cells"]}
-        if lacking := len(planned - attempts.keys()):
-            say(f"Of {len(planned)} cells of plans/{name} {lacking} have no record")
+        keys = {("cell", cell["key"]) for cell in plan["cells"]}
+        if lacking := len(keys - attempts.keys()):
+            say(f"Of {len(keys)} cells of plans/{name} {lacking} have no record")
     return conflicts
 
 
@@ -98,20 +100,27 @@ def _kept(stores: Sequence[Path]) -> Iterator[Record]:
     for root in stores:
         for folder in ("records", "scores", "audits"):
             for path in sorted((root / folder).glob("*.json")):
-                record = read_record(path)
+                record = read_record(path)  # says what cannot be read
                 _refuse(altered(json.loads(path.read_text(encoding="utf-8"))), root)
                 yield record
 
 
-def _published(archives: Sequence[Path]) -> Iterator[Record]:
-    """What archives hold, with the versions that they name once a plugin."""
-    for path in archives:
-        first, lines = lines_of(path)
-        for raw in lines:
-            _refuse(altered(raw), path)
-            name = raw["subject"].get("mechanism", {}).get("name", "").split("/", 1)[0]
-            versions = first.get("versions", {}).get(name, {})
-            yield dataclasses.replace(Record.from_json(json.dumps(raw)), versions=versions)
+def _opened(path: Path) -> tuple[Plan, list[Record]]:
+    """An archive's plan and records, each with the versions that it names once a plugin."""
+    plan, *kept = unpack(path)
+    first, lines = lines_of(path)
+    for raw in lines:
+        _refuse(altered(raw), path)
+    versions = first.get("versions", {})
+    return plan, [
+        dataclasses.replace(one, versions=versions.get(_plugin(one), {}))
+        for records in kept
+        for one in records
+    ]
+
+
+def _plugin(record: Record) -> str:
+    return str(record.subject.get("mechanism", {}).get("name", "")).split("/", 1)[0]
 
 
 def _refuse(bad: str, source: Path) -> None:
@@ -157,13 +166,6 @@ def _copy(source: Path, target: Path) -> None:
 def _planned(stores: Sequence[Path]) -> Iterator[tuple[str, Plan]]:
     for path in (path for root in stores for path in sorted((root / "plans").glob("*.json"))):
         yield path.name, json.loads(path.read_text(encoding="utf-8"))
-
-
-def _archived(archives: Sequence[Path]) -> Iterator[tuple[str, Plan]]:
-    for path in archives:
-        plan = lines_of(path)[0]["plan"]
-        if plan["cells"]:  # an archive of nothing but audits has none
-            yield f"{plan['grid']['name']}.json", plan
 
 
 def _one_each(plans: Sequence[tuple[str, Plan]]) -> dict[str, Plan]:

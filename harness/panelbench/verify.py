@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from panelbench import accounting
-from panelbench.archive import csv_of, unpack
+from panelbench.archive import csv_of, lines_of, unpack
 from panelbench.audit import verdict
 from panelbench.errors import PanelbenchError, StoreError
 from panelbench.leaderboard import endings, relevant
@@ -57,9 +56,8 @@ def _of_archive(archive: Path) -> Iterator[str]:
     except StoreError as error:
         yield str(error)
         return
-    lines = gzip.decompress(archive.read_bytes()).decode().splitlines()[1:]
-    for line, record in zip(lines, [*cells, *scores, *audits], strict=True):
-        yield from _of_record(json.loads(line), record)
+    for raw, record in zip(lines_of(archive)[1], [*cells, *scores, *audits], strict=True):
+        yield from _of_record(raw, record)
     yield from _missing(plan, cells, scores)
     yield from _superfluous(plan, cells, scores, audits)
     table = archive.with_name(archive.name.removesuffix(SUFFIX) + ".csv")
